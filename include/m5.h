@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* m5: the narrow waist. Open a model, submit requests made of token ids, receive events. The server, the command line, benchmarks and tests of
+ * behaviour need only this header (plus base/ and text/ for their own work). One engine thread owns every model, page and state row; all calls below
+ * are safe from any thread unless they say otherwise. */
+#ifndef M5_H
+#define M5_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+typedef struct m5_engine m5_engine;
+typedef struct m5_request m5_request;
+
+typedef struct m5_engine_options {
+    const char *model_path;
+    int n_threads;         /* 0 = usable cores */
+    uint32_t cpu_mask;     /* 0 = everything found */
+    int n_ctx;             /* tokens per sequence; 0 = the model's own, bounded by memory */
+    int n_parallel;        /* running sequences; 0 = 1 */
+    int n_queue;           /* waiting requests; 0 = 64 */
+    int prefill_chunk;     /* rows per forward; 0 = 512 */
+    bool act_f32;          /* reference arithmetic */
+    bool no_repack;
+    int kv_type;           /* m5_kv_type, backend/cpu.h */
+    void (*progress)(void *ctx, double fraction, const char *what);
+    void *progress_ctx;
+} m5_engine_options;
+
+int m5_engine_open(m5_engine **out, const m5_engine_options *opt, m5_error *err);
+/* Cancels what runs, delivers its final events, joins the engine thread. */
+void m5_engine_close(m5_engine *e);
+
+/* What server and cli need to know of the model; borrowed until close. */
+const struct m5_tokenizer *m5_engine_tokenizer(const m5_engine *e);
+const struct m5_chat *m5_engine_chat(const m5_engine *e);
+const struct m5_config *m5_engine_config(const m5_engine *e);
+int m5_engine_n_ctx(const m5_engine *e);
+const char *m5_engine_model_id(const m5_engine *e); /* short name for /v1/models */
+
+typedef struct m5_logit_bias {
+    int32_t id;
+    float bias; /* added to the logit; -100 or less forbids */
+} m5_logit_bias;
+
+/* Sampling. The draw at absolute position p of a sequence uses the stream (seed, p) alone, so the same request gives the same tokens whatever shares
+ * the batch (design: RNG per position). temperature 0 = greedy (largest logit, lowest id on ties). */
+typedef struct m5_sampling {
+    float temperature, top_p, min_p, typical_p;
+    int top_k;                 /* 0 = off */
+    float repetition_penalty;  /* 1 = off; divides positive and multiplies negative logits of tokens seen */
+    float presence_penalty, frequency_penalty; /* 0 = off; over generated tokens, OpenAI's definition */
+    int penalty_last_n;        /* tokens looked back for repetition_penalty; -1 = all, 0 = off */
+    uint64_t seed;
+    const m5_logit_bias *bias; /* copied at submit */
+    int n_bias;
+    int n_top_logprobs;        /* -1 = no logprobs, 0.. = that many alternatives per token (of the unmodified distribution) */
+} m5_sampling;
+void m5_sampling_default(m5_sampling *s); /* temperature 1, top_p 1, everything else off, logprobs off, seed 0 */
+
+typedef struct m5_gen_params {
+    const int32_t *ids;        /* prompt, copied at submit; at least one token */
+    size_t n_ids;
+    int max_tokens;            /* < 0 = to the end of the context */
+    m5_sampling sampling;
+    const char *const *stop;   /* stop strings, copied; the text stops right before the first match */
+    int n_stop;
+    bool ignore_eos;
+    bool keep_special;         /* control tokens appear in the text */
+} m5_gen_params;
+
+typedef enum m5_finish { M5_FINISH_NONE, M5_FINISH_STOP, M5_FINISH_LENGTH, M5_FINISH_CANCELLED, M5_FINISH_ERROR } m5_finish;
+
+typedef struct m5_token_prob {
+    int32_t id;
+    float logprob;
+} m5_token_prob;
+
+typedef struct m5_usage {
+    int n_prompt, n_cached, n_generated;
+    double prompt_ms, generate_ms, queue_ms;
+} m5_usage;
+
+typedef enum m5_event_kind { M5_EVENT_START /* prompt done */, M5_EVENT_TOKEN, M5_EVENT_DONE } m5_event_kind;
+typedef struct m5_event {
+    m5_event_kind kind;
+    int32_t id;                /* TOKEN: the sampled id */
+    const char *text;          /* TOKEN and DONE: bytes that became certain (whole characters, stop strings held back), may be empty */
+    size_t n_text;
+    float logprob;             /* when asked for */
+    const m5_token_prob *top;  /* [n_top] */
+    int n_top;
+    m5_finish finish;          /* DONE */
+    int32_t stop_id;           /* DONE by an end token: its id, else -1 */
+    const char *stop_string;   /* DONE by a stop string: it, else NULL */
+    m5_error error;            /* DONE with M5_FINISH_ERROR */
+    m5_usage usage;            /* DONE */
+} m5_event;
+
+/* Thread: called on the engine thread; must not block and must not call back into the engine except m5_request_cancel. Borrowed pointers end with the
+ * call. Exactly one DONE ends every accepted request. */
+typedef void (*m5_event_fn)(void *ctx, const m5_event *ev);
+
+/* Errors before anything is delivered: M5_ERR_ARG, M5_ERR_CONTEXT (prompt + 1 > n_ctx), M5_ERR_BUSY (queue full), M5_ERR_NOMEM; then fn is never called.
+ * Owner: caller frees *out with m5_request_free (also before DONE: that cancels it and fn is not called after free returns). */
+int m5_engine_submit(m5_engine *e, const m5_gen_params *p, m5_event_fn fn, void *ctx, m5_request **out, m5_error *err);
+void m5_request_cancel(m5_request *r); /* at once: the next step drops it */
+void m5_request_free(m5_request *r);
+
+typedef struct m5_engine_status {
+    int n_running, n_waiting;
+    uint64_t n_prompt_tokens, n_generated_tokens, n_requests;
+    uint64_t last_step_us;      /* m5_time_us() of the last finished step */
+    bool busy;
+} m5_engine_status;
+void m5_engine_get_status(const m5_engine *e, m5_engine_status *out);
+
+#endif

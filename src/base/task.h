@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads, clock, files and the operating system: the home of every call that is not plain C11 + POSIX threads, so that a port
+ * touches this file alone. Room: base/task.c (pool, clock, CPU counts), base/file.c (mmap, read, atomic write, directories). */
+#ifndef M5_BASE_TASK_H
+#define M5_BASE_TASK_H
+
+#include "base/err.h"
+
+#include <stdint.h>
+
+/* Pool of n_threads workers, of which the calling thread is number 0. Workers spin briefly for the next job, then sleep: an idle pool uses
+ * no CPU. Thread: one caller at a time (the engine thread). */
+typedef struct m5_pool m5_pool;
+typedef void (*m5_task_fn)(void *ctx, int worker, int n_workers);
+typedef void (*m5_range_fn)(void *ctx, int64_t begin, int64_t end, int worker);
+
+int m5_pool_open(m5_pool **out, int n_threads, m5_error *err);
+void m5_pool_close(m5_pool *p);
+int m5_pool_size(const m5_pool *p);
+/* Runs fn once on every worker and returns when all are done. */
+void m5_pool_run(m5_pool *p, m5_task_fn fn, void *ctx);
+/* Barrier between the workers of the job now running; every worker must call it the same number of times. */
+void m5_pool_barrier(m5_pool *p);
+/* Splits [0, n) into pieces of at least grain, handed out dynamically; which worker runs a piece never changes its result. */
+void m5_pool_for(m5_pool *p, int64_t n, int64_t grain, m5_range_fn fn, void *ctx);
+
+/* Usable cores: affinity mask and cgroup quota respected, at least 1. Physical performance cores where the system tells. */
+int m5_cpu_count(void);
+uint64_t m5_time_us(void);    /* monotonic */
+int64_t m5_time_unix_ms(void);
+uint64_t m5_memory_total_bytes(void); /* of the machine or the cgroup, whichever is smaller */
+uint64_t m5_memory_rss_bytes(void);
+void m5_thread_name(const char *name);
+void m5_random_bytes(void *p, size_t n); /* from the operating system */
+
+/* Whole file mapped read-only. A mapping stays valid when the path is replaced by rename. */
+typedef struct m5_map {
+    const uint8_t *p;
+    size_t n;
+} m5_map;
+int m5_map_open(m5_map *out, const char *path, m5_error *err); /* regular files only; empty files give n = 0 */
+void m5_map_close(m5_map *m);
+void m5_map_prefetch(const m5_map *m, size_t offset, size_t n);
+void m5_map_drop(const m5_map *m, size_t offset, size_t n); /* these pages will not be read again soon */
+
+int m5_file_read(char **out, size_t *n, const char *path, size_t max_bytes, m5_error *err); /* NUL-terminated; caller m5_free */
+/* Writes beside the target, syncs, renames: the target holds the old or the whole new content, never a part. */
+int m5_file_write_atomic(const char *path, const void *p, size_t n, int mode, m5_error *err);
+bool m5_path_is_dir(const char *path);
+bool m5_path_exists(const char *path);
+int m5_dir_make(const char *path, int mode, m5_error *err); /* with parents */
+/* Names in a directory, sorted bytewise, without . and ..; caller frees each and the array with m5_free. */
+int m5_dir_list(char ***out, size_t *n, const char *path, m5_error *err);
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The forward pass over a ragged batch of sequences, and the memory of those sequences (KV pages, recurrent rows, pending ring).
+ * Room: model/model.c (open, forward driver), model/mix_attn.c, model/mix_gdn.c, model/ffn.c, model/state.c. Thread: the engine thread.
+ *
+ * Bits: logits of a position depend only on the model file, the CPU level, act_f32, the KV type and the tokens before it; not on chunking,
+ * batch companions, threads or hold. */
+#ifndef M5_MODEL_MODEL_H
+#define M5_MODEL_MODEL_H
+
+#include "backend/cpu.h"
+#include "model/weights.h"
+
+typedef struct m5_model m5_model;
+typedef struct m5_seq m5_seq;
+
+typedef struct m5_model_options {
+    m5_cpu_options cpu;
+    m5_kv_type kv_type;     /* default M5_KV_F16; debug --f32 uses M5_KV_F32 */
+    int page_tok;           /* 0 = 64 */
+    int max_batch_tok;      /* rows in one forward; 0 = 512 */
+    int max_draft;          /* pending rows per sequence; 0 = 16 */
+    uint64_t state_bytes;   /* budget for pages and rows; 0 = no limit but memory */
+    bool no_repack;
+    void (*progress)(void *ctx, double fraction, const char *what); /* may be NULL */
+    void *progress_ctx;
+} m5_model_options;
+
+int m5_model_open(m5_model **out, const char *path, const m5_model_options *opt, m5_error *err);
+void m5_model_close(m5_model *m); /* every sequence must be freed before */
+const m5_config *m5_model_config(const m5_model *m);
+const m5_weights *m5_model_weights(const m5_model *m);
+m5_cpu *m5_model_cpu(m5_model *m);
+
+/* A sequence: position, page table, recurrent row. Errors: M5_ERR_NOMEM when the state budget is used up. */
+int m5_seq_new(m5_seq **out, m5_model *m, m5_error *err);
+void m5_seq_free(m5_seq *s);
+int m5_seq_pos(const m5_seq *s);          /* committed tokens */
+/* Empties the sequence. */
+void m5_seq_reset(m5_seq *s);
+/* After a forward with hold: n of the held rows (0..n_held) are accepted; the others are forgotten. */
+void m5_seq_commit(m5_seq *s, int n);
+/* Copies the whole state (pages shared copy-on-write, recurrent row copied). */
+int m5_seq_fork(m5_seq **out, const m5_seq *s, m5_error *err);
+
+typedef struct m5_run {
+    m5_seq *seq;
+    const int32_t *ids;
+    int n_tok;
+    int n_out;       /* logits for the last n_out rows of this run (0..n_tok) */
+    bool hold;       /* rows stay pending until m5_seq_commit */
+} m5_run;
+
+/* Appends the runs' tokens to their sequences and computes logits [sum n_out, n_vocab], run by run. sum n_tok <= max_batch_tok. Token ids
+ * must be in [0, n_vocab). Errors: M5_ERR_ARG, M5_ERR_NOMEM (state budget; no sequence has changed then). */
+int m5_model_forward(m5_model *m, const m5_run *runs, int n_run, float *logits, m5_error *err);
+
+/* Hidden state after the final norm of the rows of the last forward that had logits, [sum n_out, n_embd]; for the MTP head. Borrowed until the next
+ * forward. */
+const float *m5_model_hidden(const m5_model *m);
+
+/* Bytes: one token of KV over all layers, one recurrent row. */
+size_t m5_model_kv_bytes_per_tok(const m5_model *m);
+size_t m5_model_row_bytes(const m5_model *m);
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chat templates: text/jinja.c is the language, text/chat.c joins it to messages and tools. */
+#ifndef M5_TEXT_CHAT_H
+#define M5_TEXT_CHAT_H
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "text/tokenizer.h"
+
+/* ---- jinja: a template compiled once, rendered many times. Immutable, any thread. ---- */
+typedef struct m5_jinja m5_jinja;
+typedef struct m5_jinja_limits {
+    uint64_t max_steps;   /* evaluated nodes; 0 = 50 million */
+    size_t max_bytes;     /* memory of one rendering incl. output; 0 = 256 MiB */
+} m5_jinja_limits;
+/* name is used in messages ("chat_template:12: ..."). Errors: M5_ERR_TEMPLATE with name and line. */
+int m5_jinja_compile(m5_jinja **out, const char *name, const char *src, size_t n, m5_error *err);
+void m5_jinja_free(m5_jinja *j);
+
+/* Renders with the members of `vars` (object, borrowed) as top-level variables. now_unix < 0 = the clock; strftime_now uses local time unless given.
+ * spans (may be NULL): on success the caller gets an array (m5_free) telling which bytes of the output come from the template's own text (trusted)
+ * and which from string values of `vars` (untrusted). Strings listed in `trusted_keys` (NULL-terminated, e.g. bos_token, eos_token) count as template text.
+ * Errors: M5_ERR_TEMPLATE (message names template and line; raise_exception's text verbatim), M5_ERR_LIMIT, M5_ERR_NOMEM. */
+typedef struct m5_jinja_render_args {
+    const m5_json *vars;
+    const char *const *trusted_keys;
+    int64_t now_unix;
+    const m5_jinja_limits *limits;
+} m5_jinja_render_args;
+int m5_jinja_render(const m5_jinja *j, const m5_jinja_render_args *args, m5_buf *out, m5_text_span **spans, size_t *n_spans, m5_error *err);
+
+/* ---- chat: the model's template (or a ChatML fallback) plus what is known of its special tokens. ---- */
+typedef struct m5_chat m5_chat;
+/* template NULL = built-in ChatML. tool_template (may be NULL) is used when tools are given. bos/eos texts may be NULL (empty). Owner: caller. */
+int m5_chat_new(m5_chat **out, const char *template_text, const char *tool_template, const char *bos, const char *eos, m5_error *err);
+void m5_chat_free(m5_chat *c);
+/* vars: object with messages, and optionally tools, add_generation_prompt and other template variables (chat_template_kwargs). bos_token and eos_token are
+ * added. On success *text holds the prompt. Message contents are untrusted, role names and template text trusted. */
+int m5_chat_render(const m5_chat *c, const m5_json *vars, int64_t now_unix, m5_buf *text, m5_text_span **spans, size_t *n_spans, m5_error *err);
+
+#endif
