@@ -44,7 +44,7 @@ void m5_buf_free(m5_buf *b);
 m5_slice m5_buf_view(const m5_buf *b);
 
 /* Decodes one code point at p[0..n). Returns its length 1..4; 0 if n == 0; -1 if the bytes so far are a proper prefix of a
- * well-formed sequence (more input needed); -k (k >= 2) never. On ill-formed input *cp = 0xFFFD and the return value is the length of the
+ * well-formed sequence (more input needed). On ill-formed input *cp = 0xFFFD and the return value is the length of the
  * maximal ill-formed part (Unicode 3.9, U+FFFD substitution of maximal subparts). */
 int m5_utf8_decode(const char *p, size_t n, uint32_t *cp);
 int m5_utf8_encode(uint32_t cp, char out[4]); /* length 1..4 */

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+m5_test(test_base SOURCES unit/test_base.c LIBS m5_base)
