@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Thread pool. Room: m5_pool_* of base/task.h. The clock, CPU counts and thread names live in task.c.
+ *
+ * A decode step is some hundred short jobs a few microseconds apart, so workers first watch an atomic for the next job; a server
+ * that waits for a request must not burn a core, so after SPIN_LIMIT looks they sleep on a condition variable. The caller and the
+ * barrier wait in the same way: on a machine with fewer free cores than threads, the thread that is waited for gets to run. */
+#include "base/mem.h"
+#include "base/task.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* About 50 us of pause instructions: several times the gap between two jobs of one forward pass. */
+enum { SPIN_LIMIT = 3000, LINE_BYTES = 64 };
+
+/* A counter that threads wait for. Its own cache line: the spinning reads of one must not slow the writes of another. */
+typedef struct signal_word {
+    _Alignas(LINE_BYTES) atomic_uint value;
+    atomic_int n_sleepers;
+} signal_word;
+
+typedef struct pool_worker {
+    m5_pool *pool;
+    int index;
+    pthread_t thread;
+} pool_worker;
+
+struct m5_pool {
+    signal_word job;     /* number of the job now published */
+    signal_word done;    /* workers that have finished jobs, over all jobs */
+    signal_word barrier; /* barriers passed */
+    _Alignas(LINE_BYTES) atomic_uint n_arrived;
+    _Alignas(LINE_BYTES) _Atomic int64_t next; /* of m5_pool_for */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    int n_threads, n_started;
+    bool quit;
+    m5_task_fn fn;
+    void *ctx;
+    pool_worker *workers; /* [n_threads], 0 unused */
+};
+
+static inline void spin_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Waits until w->value != seen and returns the new value. */
+static unsigned signal_wait(m5_pool *p, signal_word *w, unsigned seen)
+{
+    unsigned v;
+    for (int i = 0; i < SPIN_LIMIT; i++) {
+        v = atomic_load_explicit(&w->value, memory_order_acquire);
+        if (v != seen) return v;
+        spin_pause();
+    }
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&w->n_sleepers, 1);
+    while ((v = atomic_load(&w->value)) == seen) pthread_cond_wait(&p->wake, &p->lock);
+    atomic_fetch_sub(&w->n_sleepers, 1);
+    pthread_mutex_unlock(&p->lock);
+    return v;
+}
+
+/* The sequentially consistent pair (value, n_sleepers) here and (n_sleepers, value) in signal_wait: either the sleeper sees the new
+ * value, or the signaller sees the sleeper. */
+static unsigned signal_add(m5_pool *p, signal_word *w)
+{
+    unsigned v = atomic_fetch_add(&w->value, 1) + 1;
+    if (atomic_load(&w->n_sleepers) > 0) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_broadcast(&p->wake);
+        pthread_mutex_unlock(&p->lock);
+    }
+    return v;
+}
+
+static void *worker_main(void *arg)
+{
+    pool_worker *w = arg;
+    m5_pool *p = w->pool;
+    m5_thread_name("m5-worker");
+    for (unsigned seen = 0;;) {
+        seen = signal_wait(p, &p->job, seen);
+        if (p->quit) return NULL;
+        p->fn(p->ctx, w->index, p->n_threads);
+        signal_add(p, &p->done);
+    }
+}
+
+int m5_pool_open(m5_pool **out, int n_threads, m5_error *err)
+{
+    *out = NULL;
+    if (n_threads < 1 || n_threads > 4096) return m5_error_set(err, M5_ERR_ARG, "%d threads are out of range (1 to 4096)", n_threads);
+    m5_pool *p = m5_calloc(M5_MEM_MISC, 1, sizeof *p);
+    if (!p) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for the thread pool");
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    p->n_threads = n_threads;
+    p->n_started = 1;
+    p->workers = m5_calloc(M5_MEM_MISC, (size_t)n_threads, sizeof *p->workers);
+    if (!p->workers) {
+        m5_pool_close(p);
+        return m5_error_set(err, M5_ERR_NOMEM, "out of memory for %d threads", n_threads);
+    }
+    for (; p->n_started < n_threads; p->n_started++) {
+        pool_worker *w = &p->workers[p->n_started];
+        w->pool = p;
+        w->index = p->n_started;
+        if (pthread_create(&w->thread, NULL, worker_main, w) != 0) {
+            int at = p->n_started;
+            m5_pool_close(p);
+            return m5_error_set(err, M5_ERR_NOMEM, "cannot start thread %d of %d", at + 1, n_threads);
+        }
+    }
+    *out = p;
+    return 0;
+}
+
+void m5_pool_close(m5_pool *p)
+{
+    if (!p) return;
+    p->quit = true;
+    signal_add(p, &p->job);
+    for (int i = 1; i < p->n_started; i++) pthread_join(p->workers[i].thread, NULL);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->lock);
+    m5_free(p->workers);
+    m5_free(p);
+}
+
+int m5_pool_size(const m5_pool *p) { return p->n_threads; }
+
+void m5_pool_run(m5_pool *p, m5_task_fn fn, void *ctx)
+{
+    if (p->n_threads == 1) {
+        fn(ctx, 0, 1);
+        return;
+    }
+    p->fn = fn;
+    p->ctx = ctx;
+    unsigned target = atomic_load(&p->done.value) + (unsigned)p->n_threads - 1;
+    signal_add(p, &p->job);
+    fn(ctx, 0, p->n_threads);
+    for (unsigned v = atomic_load(&p->done.value); v != target;) v = signal_wait(p, &p->done, v);
+}
+
+void m5_pool_barrier(m5_pool *p)
+{
+    if (p->n_threads == 1) return;
+    unsigned seen = atomic_load(&p->barrier.value);
+    if (atomic_fetch_add(&p->n_arrived, 1) + 1 == (unsigned)p->n_threads) {
+        atomic_store(&p->n_arrived, 0);
+        signal_add(p, &p->barrier);
+    } else {
+        signal_wait(p, &p->barrier, seen);
+    }
+}
+
+typedef struct range_job {
+    m5_pool *pool;
+    int64_t n, piece;
+    m5_range_fn fn;
+    void *ctx;
+} range_job;
+
+static void range_task(void *arg, int worker, int n_workers)
+{
+    range_job *j = arg;
+    (void)n_workers;
+    for (;;) {
+        int64_t begin = atomic_fetch_add_explicit(&j->pool->next, j->piece, memory_order_relaxed);
+        if (begin >= j->n) return;
+        int64_t end = j->n - begin < j->piece ? j->n : begin + j->piece;
+        j->fn(j->ctx, begin, end, worker);
+    }
+}
+
+void m5_pool_for(m5_pool *p, int64_t n, int64_t grain, m5_range_fn fn, void *ctx)
+{
+    if (n <= 0) return;
+    if (grain < 1) grain = 1;
+    if (p->n_threads == 1 || n <= grain) {
+        fn(ctx, 0, n, 0);
+        return;
+    }
+    /* Eight pieces a thread level out a neighbour that steals a core; every piece but the last is a multiple of grain. */
+    int64_t pieces = (int64_t)p->n_threads * 8;
+    int64_t piece = (n + pieces - 1) / pieces;
+    piece = (piece + grain - 1) / grain * grain;
+    range_job j = {p, n, piece, fn, ctx};
+    atomic_store(&p->next, 0);
+    m5_pool_run(p, range_task, &j);
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/pool.c: every worker runs once, barriers order phases, ranges are covered exactly once, sleeping workers wake up. */
+#include "base/task.h"
+#include "t.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+enum { N_THREADS = 4, N_PHASES = 50 };
+
+typedef struct phase_job {
+    m5_pool *pool;
+    atomic_int hits[N_THREADS], arrived[N_PHASES];
+    atomic_int n_bad;
+} phase_job;
+
+static void phase_task(void *ctx, int worker, int n_workers)
+{
+    phase_job *j = ctx;
+    atomic_fetch_add(&j->hits[worker], 1);
+    for (int i = 0; i < N_PHASES; i++) {
+        atomic_fetch_add(&j->arrived[i], 1);
+        m5_pool_barrier(j->pool);
+        if (atomic_load(&j->arrived[i]) != n_workers) atomic_fetch_add(&j->n_bad, 1);
+    }
+}
+
+typedef struct cover_job {
+    atomic_int seen[1000];
+    int64_t grain;
+    atomic_int n_bad;
+} cover_job;
+
+static void cover_range(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    cover_job *j = ctx;
+    if (begin % j->grain != 0 || begin >= end || worker < 0 || worker >= N_THREADS) atomic_fetch_add(&j->n_bad, 1);
+    for (int64_t i = begin; i < end; i++) atomic_fetch_add(&j->seen[i], 1);
+}
+
+static void check_pool(int n_threads)
+{
+    m5_pool *p = NULL;
+    m5_error err = {0};
+    T_EQ_INT(m5_pool_open(&p, n_threads, &err), 0);
+    if (!p) return;
+    T_EQ_INT(m5_pool_size(p), n_threads);
+    for (int round = 0; round < 20; round++) {
+        phase_job j = {.pool = p};
+        m5_pool_run(p, phase_task, &j);
+        for (int i = 0; i < n_threads; i++) T_EQ_INT(atomic_load(&j.hits[i]), 1);
+        T_EQ_INT(atomic_load(&j.n_bad), 0);
+        /* Longer than the spin, so that workers sleep in between. */
+        if (round % 5 == 0) nanosleep(&(struct timespec){0, 2000000}, NULL);
+    }
+    static const int sizes[] = {0, 1, 2, 15, 16, 17, 999, 1000};
+    static const int grains[] = {1, 3, 16, 5000};
+    for (size_t a = 0; a < sizeof sizes / sizeof *sizes; a++) {
+        for (size_t b = 0; b < sizeof grains / sizeof *grains; b++) {
+            cover_job c = {.grain = grains[b]};
+            m5_pool_for(p, sizes[a], grains[b], cover_range, &c);
+            int n_wrong = 0;
+            for (int i = 0; i < 1000; i++) n_wrong += atomic_load(&c.seen[i]) != (i < sizes[a]);
+            T_EQ_INT(n_wrong, 0);
+            T_EQ_INT(atomic_load(&c.n_bad), 0);
+        }
+    }
+    m5_pool_close(p);
+}
+
+static void check_idle(void)
+{
+    m5_pool *p = NULL;
+    if (m5_pool_open(&p, N_THREADS, NULL) != 0) return;
+    nanosleep(&(struct timespec){0, 50000000}, NULL);
+    clock_t before = clock();
+    nanosleep(&(struct timespec){0, 200000000}, NULL);
+    double used_s = (double)(clock() - before) / CLOCKS_PER_SEC;
+    T_CHECK(used_s < 0.05, "an idle pool used %.3f s of CPU in 0.2 s", used_s);
+    m5_pool_close(p);
+}
+
+int main(void)
+{
+    m5_pool *p = NULL;
+    m5_error err = {0};
+    T_EQ_INT(m5_pool_open(&p, 0, &err), M5_ERR_ARG);
+    T_CHECK(p == NULL, "a failed open must give NULL");
+    m5_pool_close(NULL);
+    for (int n = 1; n <= N_THREADS; n++) check_pool(n);
+    check_idle();
+    return t_done();
+}
