@@ -16,7 +16,7 @@ static int t_n_pass, t_n_fail;
         } else { \
             t_n_fail++; \
             fprintf(stderr, "%s:%d: failed: %s: ", __FILE__, __LINE__, #cond); \
-            fprintf(stderr, "" __VA_ARGS__); \
+            fprintf(stderr, " " __VA_ARGS__); \
             fputc('\n', stderr); \
         } \
     } while (0)
