@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which instruction sets run: detection, names, and filling of the kernel table. The only place that asks the processor. */
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+static uint64_t xcr0(void)
+{
+    uint32_t lo, hi;
+    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    return (uint64_t)hi << 32 | lo;
+}
+
+uint32_t m5_isa_detect(void)
+{
+    uint32_t a, b, c, d, isa = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+    bool osxsave = c >> 27 & 1, avx = c >> 28 & 1, fma = c >> 12 & 1, f16c = c >> 29 & 1;
+    if (!osxsave || !avx || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    uint64_t os = xcr0();
+    bool avx2 = b >> 5 & 1;
+    if ((os & 0x6) == 0x6 && avx2 && fma && f16c) isa |= M5_ISA_AVX2;
+    bool f = b >> 16 & 1, dq = b >> 17 & 1, bw = b >> 30 & 1, vl = b >> 31 & 1, vnni = c >> 11 & 1;
+    if ((os & 0xe6) == 0xe6 && isa && f && dq && bw && vl && vnni) isa |= M5_ISA_AVX512;
+    return isa;
+}
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+
+enum { HWCAP_DOT_PRODUCT = 1 << 20 };
+
+uint32_t m5_isa_detect(void) { return getauxval(AT_HWCAP) & HWCAP_DOT_PRODUCT ? M5_ISA_NEON : 0; }
+#elif defined(__aarch64__) && defined(__APPLE__)
+uint32_t m5_isa_detect(void) { return M5_ISA_NEON; } /* every Apple Silicon core has the dot product */
+#else
+uint32_t m5_isa_detect(void) { return 0; }
+#endif
+
+const char *m5_isa_name(uint32_t isa)
+{
+    if (isa & M5_ISA_AVX512) return "avx512-vnni";
+    if (isa & M5_ISA_AVX2) return "avx2";
+    if (isa & M5_ISA_NEON) return "neon-dotprod";
+    return "ref";
+}
+
+void m5_kernels_init(m5_kernels *k, uint32_t mask)
+{
+    memset(k, 0, sizeof *k);
+    k->isa = m5_isa_detect() & mask;
+    m5_kernels_ref(k);
+#if defined(__x86_64__)
+    if (!(k->isa & M5_ISA_AVX2)) k->isa = 0; /* each level builds on the one below */
+    if (k->isa & M5_ISA_AVX2) m5_kernels_avx2(k);
+    if (k->isa & M5_ISA_AVX512) m5_kernels_avx512(k);
+#elif defined(__aarch64__)
+    if (k->isa & M5_ISA_NEON) m5_kernels_neon(k);
+#endif
+}
