@@ -3,7 +3,7 @@
  * Knows layouts, not meanings. May touch: base, kernels/quant.h. Thread: one thread opens and closes; reads from any thread.
  *
  * Everything handed out is borrowed and valid until m5_st_close. Data may be unaligned for its element type: read it with memcpy or through
- * kernels/quant.h. Source: the safetensors format description (u64 header length, JSON header, one data block without holes or overlap). */
+ * kernels/quant.h. Source: the safetensors format description (u64 header length, JSON header, one data block). */
 #ifndef M5_MODEL_SAFETENSORS_H
 #define M5_MODEL_SAFETENSORS_H
 
