@@ -237,7 +237,7 @@ def bpe_vocab(rng, m):
     }[m["pre"]]
     user = {248058: "<tool_call>", 248059: "</tool_call>", 248066: "<tool_response>", 248067: "</tool_response>", 248068: "<think>",
             248069: "</think>"} if m["pre"] == "qwen35" else {}
-    n_merges = {"qwen35": 247587, "smollm": 48900, "llama-bpe": 127744}[m["pre"]]
+    n_merges = {"qwen35": 247587, "smollm": 48893, "llama-bpe": 127744}[m["pre"]]
     words, merges = made_up_merges(rng, n_merges)
     tokens, types, at = [], [], 0
     first_pad = {"qwen35": 248077, "smollm": 49152, "llama-bpe": 128256}[m["pre"]]
