@@ -27,18 +27,33 @@ typedef struct m5_engine_options {
     int kv_type;           /* m5_kv_type, backend/cpu.h */
     void (*progress)(void *ctx, double fraction, const char *what);
     void *progress_ctx;
+    const char *chat_template; /* text used instead of the model's own template; NULL = the model's */
 } m5_engine_options;
 
 int m5_engine_open(m5_engine **out, const m5_engine_options *opt, m5_error *err);
-/* Cancels what runs, delivers its final events, joins the engine thread. */
+/* Refuses new requests (M5_ERR_BUSY) and cancels everything that runs or waits; returns at once, the final events follow. */
+void m5_engine_shutdown(m5_engine *e);
+/* m5_engine_shutdown, then waits for the final events and joins the engine thread. */
 void m5_engine_close(m5_engine *e);
 
 /* What server and cli need to know of the model; borrowed until close. */
-const struct m5_tokenizer *m5_engine_tokenizer(const m5_engine *e);
+const struct m5_tokenizer *m5_engine_tokenizer(const m5_engine *e); /* NULL when the model brings none: ids work, text does not */
 const struct m5_chat *m5_engine_chat(const m5_engine *e);
 const struct m5_config *m5_engine_config(const m5_engine *e);
 int m5_engine_n_ctx(const m5_engine *e);
 const char *m5_engine_model_id(const m5_engine *e); /* short name for /v1/models */
+
+/* The effective configuration, for people and for status pages. Strings are borrowed until close. */
+typedef struct m5_engine_info {
+    const char *family, *format, *isa;
+    int n_threads, n_ctx, n_ctx_train, n_parallel, n_queue, prefill_chunk;
+    uint64_t n_params, weight_bytes;
+    uint64_t kv_bytes_per_tok, row_bytes;  /* of one sequence */
+    uint64_t state_bytes;                  /* all sequences at full length */
+    uint64_t memory_bytes;                 /* of the machine or its limit */
+    bool own_template;                     /* false: the built-in ChatML stands in */
+} m5_engine_info;
+void m5_engine_get_info(const m5_engine *e, m5_engine_info *out);
 
 typedef struct m5_logit_bias {
     int32_t id;
@@ -104,7 +119,8 @@ typedef struct m5_event {
 typedef void (*m5_event_fn)(void *ctx, const m5_event *ev);
 
 /* Errors before anything is delivered: M5_ERR_ARG, M5_ERR_CONTEXT (prompt + 1 > n_ctx), M5_ERR_BUSY (queue full), M5_ERR_NOMEM; then fn is never called.
- * Owner: caller frees *out with m5_request_free (also before DONE: that cancels it and fn is not called after free returns). */
+ * Owner: caller frees *out with m5_request_free. Before DONE that cancels it, and fn is not called after free returns; from inside fn it is allowed while
+ * handling DONE, and never waits there. */
 int m5_engine_submit(m5_engine *e, const m5_gen_params *p, m5_event_fn fn, void *ctx, m5_request **out, m5_error *err);
 void m5_request_cancel(m5_request *r); /* at once: the next step drops it */
 void m5_request_free(m5_request *r);
