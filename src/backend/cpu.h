@@ -67,24 +67,36 @@ void m5_cpu_router(m5_cpu *c, int32_t *ids, float *wts, const float *logits, int
  * fixed number of keys in order, merged in a fixed order, so neither the split over threads nor the batch changes the bits.
  * q [n_tok, n_head, head_dim] in, o likewise. */
 typedef struct m5_kv_view {
-    void *const *k_pages, *const *v_pages; /* page table: page i holds positions [i * page_tok, (i + 1) * page_tok) */
+    uint8_t *const *pages; /* page table: page i holds positions [i * page_tok, (i + 1) * page_tok) of every layer */
 } m5_kv_view;
 typedef enum m5_kv_type { M5_KV_F16, M5_KV_BF16, M5_KV_F32, M5_KV_Q8_0 } m5_kv_type;
 typedef struct m5_attn_args {
-    int n_head, n_head_kv, head_dim, page_tok;
+    int n_head, n_head_kv, head_dim, page_tok; /* head_dim a multiple of 16, of 32 for Q8_0 */
     m5_kv_type kv_type;
+    size_t k_offset, v_offset; /* bytes from the start of a page to this layer's K and V */
     int window;
     float scale, softcap;
     const m5_kv_view *seqs;
     const int32_t *seq_of, *pos;
 } m5_attn_args;
-/* Page layout, per layer: K and V each [page_tok, n_head_kv, head_dim] of kv_type (Q8_0: blocks of 32 along head_dim). */
+/* Page layout, per layer: K and V each [page_tok, n_head_kv, head_dim] of kv_type (Q8_0: blocks of 32 along head_dim). row_bytes: of one token. */
 size_t m5_kv_row_bytes(m5_kv_type t, int n_head_kv, int head_dim);
 void m5_cpu_kv_store(m5_cpu *c, const m5_attn_args *a, const float *k, const float *v, int n_tok); /* k, v [n_tok, n_head_kv, head_dim] */
 void m5_cpu_attention(m5_cpu *c, float *o, const float *q, const m5_attn_args *a, int n_tok);
 
 /* Rotates x [n_tok, n_head, head_dim] in place with angle pos[t] * inv_freq[j]; cos and sin are multiplied by attn_factor. */
 void m5_cpu_rope(m5_cpu *c, float *x, int n_tok, int n_head, int head_dim, const int32_t *pos, const float *inv_freq, int n_rot, bool pairs, float attn_factor);
+
+/* Makes room, once, at open, to split the attention of few rows over many threads along the keys; without it such rows use fewer threads. */
+int m5_cpu_reserve_attention(m5_cpu *c, int max_n_head, int max_head_dim, m5_error *err);
+
+/* Elementwise over rows of n floats: x += y; x *= a; x *= sigmoid(g); x = cap * tanh(x / cap). ld = floats between rows. */
+void m5_cpu_add(m5_cpu *c, float *x, const float *y, int64_t n_row, int n);
+void m5_cpu_scale(m5_cpu *c, float *x, float a, int64_t n_row, int n);
+void m5_cpu_gate(m5_cpu *c, float *x, int64_t ldx, const float *g, int64_t ldg, int64_t n_row, int n);
+void m5_cpu_softcap(m5_cpu *c, float *x, float cap, int64_t n_row, int64_t n);
+/* x[t] *= sigmoid(g[t]), one gate per row. */
+void m5_cpu_gate_rows(m5_cpu *c, float *x, const float *g, int64_t n_row, int n);
 
 /* Gated delta net over a ragged batch. Rows of one run are consecutive tokens of one sequence. For each run: first the `n_pending` committed
  * steps of an earlier forward are applied to the state (pending ring), then the new rows are computed. With hold the state is left as it was
@@ -97,13 +109,15 @@ typedef struct m5_gdn_run {
     float *conv_tail;
     float *ring;            /* pending inputs, [cap_pending, m5_gdn_ring_floats()] */
     int n_pending;          /* rows of the ring to apply first; they are consumed */
-    bool hold;              /* keep the state; write the new rows to the ring instead */
+    bool hold;              /* keep the state; write the new rows to the ring instead; n_row <= M5_GDN_MAX_HOLD */
 } m5_gdn_run;
+enum { M5_GDN_MAX_HOLD = 32, M5_GDN_MAX_CONV = 8 };
 typedef struct m5_gdn_args {
-    int n_k_head, n_v_head, k_dim, v_dim, conv;
+    int n_k_head, n_v_head, k_dim, v_dim, conv; /* k_dim and v_dim multiples of 16, at most 256 */
     bool tiled;
     float eps;                 /* of the gated norm */
-    const float *conv_w, *a_neg, *dt_bias, *norm;
+    const float *conv_w; /* [conv, channels]: transposed, so that a tap is contiguous over channels */
+    const float *a_neg, *dt_bias, *norm;
     const m5_gdn_run *runs;
     int n_run;
 } m5_gdn_args;

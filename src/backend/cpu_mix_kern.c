@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inner loops of norms, attention and gated delta net, written once over sixteen lanes and compiled once per instruction set with
+ * M5_MIX_TABLE naming the table it exports. Room: backend/cpu_mix*.c. No splitting over threads here. */
+#include "backend/cpu_mix_kern.h"
+
+#include <math.h>
+
+#include "backend/cpu_mix_vec.h"
+
+/* Tile sizes: rows x keys of scores, rows x column vectors of values, column vectors of S. They change speed, never bits. */
+#if VF_WIDE
+enum { SCORE_ROWS = 4, SCORE_KEYS = 4, VALUE_ROWS = 4, VALUE_COLS = 4, GDN_COLS = 2 };
+#else
+enum { SCORE_ROWS = 2, SCORE_KEYS = 2, VALUE_ROWS = 4, VALUE_COLS = 1, GDN_COLS = 1 };
+#endif
+
+/* ---- rows ---- */
+
+static float sum_squares(const float *x, int n)
+{
+    vf s = vf_set(0.0f);
+    int i = 0;
+    for (; i + VF <= n; i += VF) {
+        vf a = vf_load(x + i);
+        s = vf_fma(a, a, s);
+    }
+    if (i < n) {
+        vf a = vf_load_n(x + i, n - i);
+        s = vf_fma(a, a, s);
+    }
+    return vf_sum(s);
+}
+
+static float dot(const float *a, const float *b, int n)
+{
+    vf s = vf_set(0.0f);
+    int i = 0;
+    for (; i + VF <= n; i += VF) s = vf_fma(vf_load(a + i), vf_load(b + i), s);
+    if (i < n) s = vf_fma(vf_load_n(a + i, n - i), vf_load_n(b + i, n - i), s);
+    return vf_sum(s);
+}
+
+static void rmsnorm(float *y, const float *x, const float *w, int n, float eps)
+{
+    const float inv = 1.0f / sqrtf(sum_squares(x, n) / (float)n + eps);
+    if (!w) {
+        for (int i = 0; i < n; i++) y[i] = x[i] * inv;
+        return;
+    }
+    for (int i = 0; i < n; i++) y[i] = x[i] * inv * w[i];
+}
+
+static void add(float *x, const float *y, int n)
+{
+    for (int i = 0; i < n; i++) x[i] += y[i];
+}
+
+static void scale(float *x, float a, int n)
+{
+    for (int i = 0; i < n; i++) x[i] *= a;
+}
+
+static void gate(float *x, const float *g, int n)
+{
+    int i = 0;
+    for (; i + VF <= n; i += VF) vf_store(x + i, vf_mul(vf_load(x + i), vf_sigmoid(vf_load(g + i))));
+    if (i < n) vf_store_n(x + i, vf_mul(vf_load_n(x + i, n - i), vf_sigmoid(vf_load_n(g + i, n - i))), n - i);
+}
+
+VF_INLINE vf cap_one(vf x, float cap) { return vf_mul(vf_set(cap), vf_tanh(vf_div(x, vf_set(cap)))); }
+
+static void softcap(float *x, float cap, int n)
+{
+    int i = 0;
+    for (; i + VF <= n; i += VF) vf_store(x + i, cap_one(vf_load(x + i), cap));
+    if (i < n) vf_store_n(x + i, cap_one(vf_load_n(x + i, n - i), cap), n - i);
+}
+
+static void exp_row(float *x, float minus, int n)
+{
+    const vf m = vf_set(minus);
+    int i = 0;
+    for (; i + VF <= n; i += VF) vf_store(x + i, vf_exp(vf_sub(vf_load(x + i), m)));
+    if (i < n) vf_store_n(x + i, vf_exp(vf_sub(vf_load_n(x + i, n - i), m)), n - i);
+}
+
+/* ---- attention ---- */
+
+/* Lanes [d, d + 16) of one head's K or V row. Q8_0: blocks of 32 codes behind one f16 factor. */
+VF_INLINE vf kv_load(m5_kv_type t, const uint8_t *p, int d)
+{
+    switch (t) {
+    case M5_KV_F16: return vf_load_f16(p + (size_t)d * 2);
+    case M5_KV_BF16: return vf_load_bf16(p + (size_t)d * 2);
+    case M5_KV_F32: return vf_load((const float *)(const void *)p + d);
+    default: break;
+    }
+    const uint8_t *b = p + (size_t)(d / 32) * 34;
+    uint16_t h;
+    memcpy(&h, b, 2);
+    return vf_mul(vf_set(m5_f16_to_f32(h)), vf_load_i8(b + 2 + d % 32));
+}
+
+VF_INLINE void score_tile(m5_kv_type t, int rows, int keys, float *s, int64_t lds, const float *q, const uint8_t *k, int64_t k_bytes, int hd)
+{
+    vf acc[SCORE_ROWS][SCORE_KEYS];
+    VF_UNROLL for (int r = 0; r < rows; r++)
+        VF_UNROLL for (int j = 0; j < keys; j++) acc[r][j] = vf_set(0.0f);
+    for (int d = 0; d < hd; d += VF) {
+        vf kv[SCORE_KEYS];
+        VF_UNROLL for (int j = 0; j < keys; j++) kv[j] = kv_load(t, k + j * k_bytes, d);
+        VF_UNROLL for (int r = 0; r < rows; r++) {
+            vf qv = vf_load(q + (size_t)r * (size_t)hd + d);
+            VF_UNROLL for (int j = 0; j < keys; j++) acc[r][j] = vf_fma(qv, kv[j], acc[r][j]);
+        }
+    }
+    VF_UNROLL for (int r = 0; r < rows; r++) {
+        if (keys == 4) {
+            vf_sum4(s + r * lds, acc[r][0], acc[r][1 % SCORE_KEYS], acc[r][2 % SCORE_KEYS], acc[r][3 % SCORE_KEYS]);
+        } else {
+            VF_UNROLL for (int j = 0; j < keys; j++) s[r * lds + j] = vf_sum(acc[r][j]);
+        }
+    }
+}
+
+VF_INLINE void score_rows(m5_kv_type t, int keys, float *s, int64_t lds, const float *q, int n_q, const uint8_t *k, int64_t k_bytes, int hd)
+{
+    int r = 0;
+    for (; r + SCORE_ROWS <= n_q; r += SCORE_ROWS) score_tile(t, SCORE_ROWS, keys, s + r * lds, lds, q + (size_t)r * (size_t)hd, k, k_bytes, hd);
+    for (; r < n_q; r++) score_tile(t, 1, keys, s + r * lds, lds, q + (size_t)r * (size_t)hd, k, k_bytes, hd);
+}
+
+VF_INLINE void attn_score(m5_kv_type t, float *s, int64_t lds, const float *q, int n_q, const void *k, int64_t k_bytes, int n_key, int hd, float sc,
+                          float cap)
+{
+    const uint8_t *p = k;
+    int j = 0;
+    for (; j + SCORE_KEYS <= n_key; j += SCORE_KEYS) score_rows(t, SCORE_KEYS, s + j, lds, q, n_q, p + j * k_bytes, k_bytes, hd);
+    for (; j < n_key; j++) score_rows(t, 1, s + j, lds, q, n_q, p + j * k_bytes, k_bytes, hd);
+    for (int r = 0; r < n_q; r++) {
+        scale(s + r * lds, sc, n_key);
+        if (cap > 0) softcap(s + r * lds, cap, n_key);
+    }
+}
+
+VF_INLINE void value_tile(m5_kv_type t, int rows, int cols, float *o, const float *p, int64_t ldp, const uint8_t *v, int64_t v_bytes, int n_key, int hd,
+                          int d)
+{
+    vf acc[VALUE_ROWS][VALUE_COLS];
+    VF_UNROLL for (int r = 0; r < rows; r++)
+        VF_UNROLL for (int c = 0; c < cols; c++) acc[r][c] = vf_load(o + (size_t)r * (size_t)hd + d + c * VF);
+    for (int j = 0; j < n_key; j++) {
+        vf vv[VALUE_COLS];
+        VF_UNROLL for (int c = 0; c < cols; c++) vv[c] = kv_load(t, v + j * v_bytes, d + c * VF);
+        VF_UNROLL for (int r = 0; r < rows; r++) {
+            vf pv = vf_set(p[r * ldp + j]);
+            VF_UNROLL for (int c = 0; c < cols; c++) acc[r][c] = vf_fma(pv, vv[c], acc[r][c]);
+        }
+    }
+    VF_UNROLL for (int r = 0; r < rows; r++)
+        VF_UNROLL for (int c = 0; c < cols; c++) vf_store(o + (size_t)r * (size_t)hd + d + c * VF, acc[r][c]);
+}
+
+VF_INLINE void value_cols(m5_kv_type t, int rows, float *o, const float *p, int64_t ldp, const uint8_t *v, int64_t v_bytes, int n_key, int hd)
+{
+    int d = 0;
+    for (; d + VALUE_COLS * VF <= hd; d += VALUE_COLS * VF) value_tile(t, rows, VALUE_COLS, o, p, ldp, v, v_bytes, n_key, hd, d);
+    for (; d < hd; d += VF) value_tile(t, rows, 1, o, p, ldp, v, v_bytes, n_key, hd, d);
+}
+
+VF_INLINE void attn_value(m5_kv_type t, float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int hd)
+{
+    int r = 0;
+    for (; r + VALUE_ROWS <= n_q; r += VALUE_ROWS) value_cols(t, VALUE_ROWS, o + (size_t)r * (size_t)hd, p + r * ldp, ldp, v, v_bytes, n_key, hd);
+    for (; r < n_q; r++) value_cols(t, 1, o + (size_t)r * (size_t)hd, p + r * ldp, ldp, v, v_bytes, n_key, hd);
+}
+
+#define KV_KERNELS(suffix, type) \
+    static void attn_score_##suffix(float *s, int64_t lds, const float *q, int n_q, const void *k, int64_t k_bytes, int n_key, int hd, float sc, \
+                                    float cap) \
+    { \
+        attn_score(type, s, lds, q, n_q, k, k_bytes, n_key, hd, sc, cap); \
+    } \
+    static void attn_value_##suffix(float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int hd) \
+    { \
+        attn_value(type, o, p, ldp, n_q, v, v_bytes, n_key, hd); \
+    }
+KV_KERNELS(f16, M5_KV_F16)
+KV_KERNELS(bf16, M5_KV_BF16)
+KV_KERNELS(f32, M5_KV_F32)
+KV_KERNELS(q8_0, M5_KV_Q8_0)
+
+static void attn_soft(float *s, int n, float *max, float *sum)
+{
+    const int n_pad = (n + VF - 1) / VF * VF;
+    for (int i = n; i < n_pad; i++) s[i] = -INFINITY;
+    vf m = vf_load(s);
+    for (int i = VF; i < n_pad; i += VF) m = vf_max(m, vf_load(s + i));
+    *max = vf_max_lane(m);
+    m = vf_set(*max);
+    vf l = vf_set(0.0f);
+    for (int i = 0; i < n_pad; i += VF) {
+        vf e = vf_exp(vf_sub(vf_load(s + i), m));
+        vf_store(s + i, e);
+        l = vf_add(l, e);
+    }
+    *sum = vf_sum(l);
+}
+
+static void attn_merge(float *o, float a, const float *p, float b, int n)
+{
+    const vf va = vf_set(a), vb = vf_set(b);
+    for (int i = 0; i < n; i += VF) vf_store(o + i, vf_fma(vf_load(p + i), vb, vf_mul(vf_load(o + i), va)));
+}
+
+/* ---- gated delta net ---- */
+
+static void gdn_conv(float *y, const float *const *x, const float *w, int64_t ldw, int conv, int n)
+{
+    for (int i = 0; i < n; i += VF) {
+        vf s = vf_set(0.0f);
+        for (int j = 0; j < conv; j++) s = vf_fma(vf_load(w + j * ldw + i), vf_load(x[j] + i), s);
+        vf_store(y + i, vf_silu(s));
+    }
+}
+
+static void gdn_l2norm(float *x, int n, float eps, float sc) { scale(x, sc / sqrtf(sum_squares(x, n) + eps), n); }
+
+/* S as it is before token t: with the write of token t - 1 applied (decay, k outer delta) when `write`. Gathers S^T k and S^T q of token t on the way,
+ * even and odd rows apart. Per element and token: load, store, mul, 3 fma. */
+VF_INLINE void gdn_pass(int cols, bool write, bool store, float *dst, const float *src, int64_t ld_dst, int64_t ld_src, int dk, float decay,
+                        const float *kw, const vf *delta, const float *k, const float *q, vf *sk, vf *sq)
+{
+    vf ak[2][GDN_COLS], aq[2][GDN_COLS];
+    const vf vd = vf_set(decay);
+    VF_UNROLL for (int p = 0; p < 2; p++)
+        VF_UNROLL for (int c = 0; c < cols; c++) ak[p][c] = aq[p][c] = vf_set(0.0f);
+    for (int i = 0; i < dk; i += 2) {
+        VF_UNROLL for (int p = 0; p < 2; p++) {
+            const vf vk = vf_set(k[i + p]), vq = vf_set(q[i + p]);
+            VF_UNROLL for (int c = 0; c < cols; c++) {
+                vf s = vf_load(src + (i + p) * ld_src + c * VF);
+                if (write) s = vf_fma(vf_set(kw[i + p]), delta[c], vf_mul(s, vd));
+                if (store) vf_store(dst + (i + p) * ld_dst + c * VF, s);
+                ak[p][c] = vf_fma(vk, s, ak[p][c]);
+                aq[p][c] = vf_fma(vq, s, aq[p][c]);
+            }
+        }
+    }
+    VF_UNROLL for (int c = 0; c < cols; c++) {
+        sk[c] = vf_add(ak[0][c], ak[1][c]);
+        sq[c] = vf_add(aq[0][c], aq[1][c]);
+    }
+}
+
+VF_INLINE void gdn_write(int cols, float *s, int64_t ld, int dk, float decay, const float *k, const vf *delta)
+{
+    const vf vd = vf_set(decay);
+    for (int i = 0; i < dk; i++) {
+        const vf vk = vf_set(k[i]);
+        VF_UNROLL for (int c = 0; c < cols; c++) {
+            float *p = s + i * ld + c * VF;
+            vf_store(p, vf_fma(vk, delta[c], vf_mul(vf_load(p), vd)));
+        }
+    }
+}
+
+/* Columns [j, j + cols * 16) over all tokens. Decayed S enters the sums as decay * (S^T k), which saves a multiplication per element:
+ *   delta = beta (v - decay S^T k),  o = decay S^T q + (k . q) delta,  S = decay S + k outer delta.
+ * The write of a token waits for the next token's pass. Without keep it goes to a copy in L1, the state is only read. */
+enum { GDN_COPY_FLOATS = 256 * GDN_COLS * VF };
+VF_INLINE void gdn_tile(int cols, const m5_gdn_steps *g, int j, float *copy)
+{
+    const int dk = g->k_dim;
+    const int64_t ld = g->v_dim;
+    float *s = g->state + j;
+    vf sk[GDN_COLS], sq[GDN_COLS], delta[GDN_COLS];
+    for (int t = 0; t < g->n; t++) {
+        const float *k = g->k + (size_t)t * (size_t)dk, *q = g->q + (size_t)t * (size_t)dk;
+        if (t == 0) {
+            gdn_pass(cols, false, false, NULL, s, 0, ld, dk, 1.0f, NULL, delta, k, q, sk, sq);
+        } else if (g->keep) {
+            gdn_pass(cols, true, true, s, s, ld, ld, dk, g->decay[t - 1], k - dk, delta, k, q, sk, sq);
+        } else {
+            const bool first = t == 1;
+            gdn_pass(cols, true, true, copy, first ? s : copy, cols * VF, first ? ld : cols * VF, dk, g->decay[t - 1], k - dk, delta, k, q, sk, sq);
+        }
+        const vf d = vf_set(g->decay[t]), b = vf_set(g->beta[t]), kq = vf_set(g->kq[t]);
+        VF_UNROLL for (int c = 0; c < cols; c++) {
+            vf v = vf_load(g->v + (size_t)t * (size_t)ld + j + c * VF);
+            delta[c] = vf_mul(b, vf_sub(v, vf_mul(d, sk[c])));
+            if (g->o) vf_store(g->o + (size_t)t * (size_t)ld + j + c * VF, vf_fma(kq, delta[c], vf_mul(d, sq[c])));
+        }
+    }
+    if (g->keep && g->n > 0) gdn_write(cols, s, ld, dk, g->decay[g->n - 1], g->k + (size_t)(g->n - 1) * (size_t)dk, delta);
+}
+
+static void gdn_steps(const m5_gdn_steps *g)
+{
+    float copy[GDN_COPY_FLOATS];
+    int j = 0;
+    for (; j + GDN_COLS * VF <= g->v_dim; j += GDN_COLS * VF) gdn_tile(GDN_COLS, g, j, copy);
+    for (; j < g->v_dim; j += VF) gdn_tile(1, g, j, copy);
+}
+
+static void gdn_out(float *y, const float *o, const float *z, const float *w, int n, float eps)
+{
+    const vf inv = vf_set(1.0f / sqrtf(sum_squares(o, n) / (float)n + eps));
+    for (int i = 0; i < n; i += VF) vf_store(y + i, vf_mul(vf_mul(vf_mul(vf_load(o + i), inv), vf_load(w + i)), vf_silu(vf_load(z + i))));
+}
+
+const m5_mix_kernels M5_MIX_TABLE = {
+    .rmsnorm = rmsnorm,
+    .add = add,
+    .scale = scale,
+    .gate = gate,
+    .softcap = softcap,
+    .exp = exp_row,
+    .attn_score = {attn_score_f16, attn_score_bf16, attn_score_f32, attn_score_q8_0},
+    .attn_value = {attn_value_f16, attn_value_bf16, attn_value_f32, attn_value_q8_0},
+    .attn_soft = attn_soft,
+    .attn_merge = attn_merge,
+    .gdn_conv = gdn_conv,
+    .gdn_l2norm = gdn_l2norm,
+    .dot = dot,
+    .gdn_steps = gdn_steps,
+    .gdn_out = gdn_out,
+};

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sixteen float lanes for the mixer kernels, the same on every instruction set: one 512-bit register, two of 256, four of 128, or an array.
+ * Room: backend/cpu_mix*.c. Included only by cpu_mix_kern.c, which is compiled once per instruction set.
+ *
+ * Every operation is exactly rounded and every multiply-add is fused, so all levels give the same bits. vf_sum adds lanes at distance
+ * 8, 4, 2, 1. Elementary functions are polynomials made of these operations; nothing here calls the C library's. */
+#ifndef M5_BACKEND_CPU_MIX_VEC_H
+#define M5_BACKEND_CPU_MIX_VEC_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/quant.h"
+
+enum { VF = 16 };
+#define VF_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define VF_UNROLL _Pragma("unroll")
+#else
+#define VF_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#include <immintrin.h>
+#define VF_WIDE 1
+typedef __m512 vf;
+VF_INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
+VF_INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+VF_INLINE void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
+VF_INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+VF_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+VF_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+VF_INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+VF_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); } /* a > b ? a : b */
+VF_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); } /* a < b ? a : b */
+VF_INLINE vf vf_sel_lt(vf x, vf c, vf a, vf b) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, c, _CMP_LT_OQ), b, a); }
+VF_INLINE vf vf_abs(vf a) { return _mm512_abs_ps(a); }
+VF_INLINE vf vf_sign_of(vf a, vf s) { return _mm512_or_ps(a, _mm512_and_ps(s, _mm512_set1_ps(-0.0f))); } /* a >= 0 */
+/* p with its exponent raised by the integer in the low mantissa bits of t. */
+VF_INLINE vf vf_add_exponent(vf p, vf t)
+{
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
+}
+VF_INLINE __m128 vf_quarter(vf a) /* lanes l + (l + 8), then + 4 */
+{
+    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+}
+VF_INLINE vf vf_load_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+VF_INLINE vf vf_load_bf16(const void *p)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
+}
+VF_INLINE vf vf_load_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#include <immintrin.h>
+#define VF_WIDE 0
+typedef struct vf {
+    __m256 a, b;
+} vf;
+VF_INLINE vf vf_set(float x) { return (vf){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+VF_INLINE vf vf_load(const float *p) { return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+VF_INLINE void vf_store(float *p, vf x)
+{
+    _mm256_storeu_ps(p, x.a);
+    _mm256_storeu_ps(p + 8, x.b);
+}
+VF_INLINE vf vf_add(vf x, vf y) { return (vf){_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+VF_INLINE vf vf_sub(vf x, vf y) { return (vf){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+VF_INLINE vf vf_mul(vf x, vf y) { return (vf){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+VF_INLINE vf vf_div(vf x, vf y) { return (vf){_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+VF_INLINE vf vf_fma(vf x, vf y, vf z) { return (vf){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+VF_INLINE vf vf_max(vf x, vf y) { return (vf){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+VF_INLINE vf vf_min(vf x, vf y) { return (vf){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+VF_INLINE vf vf_sel_lt(vf x, vf c, vf a, vf b)
+{
+    return (vf){_mm256_blendv_ps(b.a, a.a, _mm256_cmp_ps(x.a, c.a, _CMP_LT_OQ)), _mm256_blendv_ps(b.b, a.b, _mm256_cmp_ps(x.b, c.b, _CMP_LT_OQ))};
+}
+VF_INLINE vf vf_abs(vf x)
+{
+    const __m256 s = _mm256_set1_ps(-0.0f);
+    return (vf){_mm256_andnot_ps(s, x.a), _mm256_andnot_ps(s, x.b)};
+}
+VF_INLINE vf vf_sign_of(vf x, vf y)
+{
+    const __m256 s = _mm256_set1_ps(-0.0f);
+    return (vf){_mm256_or_ps(x.a, _mm256_and_ps(y.a, s)), _mm256_or_ps(x.b, _mm256_and_ps(y.b, s))};
+}
+VF_INLINE __m256 vf_add_exponent_half(__m256 p, __m256 t)
+{
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
+}
+VF_INLINE vf vf_add_exponent(vf p, vf t) { return (vf){vf_add_exponent_half(p.a, t.a), vf_add_exponent_half(p.b, t.b)}; }
+VF_INLINE __m128 vf_quarter(vf x)
+{
+    __m256 h = _mm256_add_ps(x.a, x.b);
+    return _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+}
+VF_INLINE vf vf_load_f16(const void *p)
+{
+    const __m128i *q = (const __m128i *)p;
+    return (vf){_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))};
+}
+VF_INLINE vf vf_load_bf16(const void *p)
+{
+    const __m128i *q = (const __m128i *)p;
+    return (vf){_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(q)), 16)),
+                _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(q + 1)), 16))};
+}
+VF_INLINE vf vf_load_i8(const void *p)
+{
+    const char *q = (const char *)p;
+    return (vf){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)q))),
+                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(q + 8))))};
+}
+
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+#include <arm_neon.h>
+#define VF_WIDE 0
+typedef struct vf {
+    float32x4_t q[4];
+} vf;
+#define VF_EACH(expr) \
+    vf r; \
+    VF_UNROLL for (int i = 0; i < 4; i++) r.q[i] = (expr); \
+    return r
+VF_INLINE vf vf_set(float x) { VF_EACH(vdupq_n_f32(x)); }
+VF_INLINE vf vf_load(const float *p) { VF_EACH(vld1q_f32(p + 4 * i)); }
+VF_INLINE void vf_store(float *p, vf x) { VF_UNROLL for (int i = 0; i < 4; i++) vst1q_f32(p + 4 * i, x.q[i]); }
+VF_INLINE vf vf_add(vf x, vf y) { VF_EACH(vaddq_f32(x.q[i], y.q[i])); }
+VF_INLINE vf vf_sub(vf x, vf y) { VF_EACH(vsubq_f32(x.q[i], y.q[i])); }
+VF_INLINE vf vf_mul(vf x, vf y) { VF_EACH(vmulq_f32(x.q[i], y.q[i])); }
+VF_INLINE vf vf_div(vf x, vf y) { VF_EACH(vdivq_f32(x.q[i], y.q[i])); }
+VF_INLINE vf vf_fma(vf x, vf y, vf z) { VF_EACH(vfmaq_f32(z.q[i], x.q[i], y.q[i])); }
+VF_INLINE vf vf_max(vf x, vf y) { VF_EACH(vbslq_f32(vcgtq_f32(x.q[i], y.q[i]), x.q[i], y.q[i])); }
+VF_INLINE vf vf_min(vf x, vf y) { VF_EACH(vbslq_f32(vcltq_f32(x.q[i], y.q[i]), x.q[i], y.q[i])); }
+VF_INLINE vf vf_sel_lt(vf x, vf c, vf a, vf b) { VF_EACH(vbslq_f32(vcltq_f32(x.q[i], c.q[i]), a.q[i], b.q[i])); }
+VF_INLINE vf vf_abs(vf x) { VF_EACH(vabsq_f32(x.q[i])); }
+VF_INLINE vf vf_sign_of(vf x, vf y) { VF_EACH(vbslq_f32(vdupq_n_u32(0x80000000u), y.q[i], x.q[i])); }
+VF_INLINE vf vf_add_exponent(vf p, vf t)
+{
+    VF_EACH(vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p.q[i]), vshlq_n_s32(vreinterpretq_s32_f32(t.q[i]), 23))));
+}
+VF_INLINE float32x4_t vf_quarter(vf x) { return vaddq_f32(vaddq_f32(x.q[0], x.q[2]), vaddq_f32(x.q[1], x.q[3])); }
+VF_INLINE vf vf_load_f16(const void *p) { VF_EACH(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)p + 4 * i)))); }
+VF_INLINE vf vf_load_bf16(const void *p) { VF_EACH(vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *)p + 4 * i), 16))); }
+VF_INLINE vf vf_load_i8(const void *p)
+{
+    float t[VF];
+    for (int i = 0; i < VF; i++) t[i] = (float)((const int8_t *)p)[i];
+    return vf_load(t);
+}
+
+#else
+#include <math.h>
+#define VF_WIDE 0
+typedef struct vf {
+    float v[VF];
+} vf;
+#define VF_EACH(expr) \
+    vf r; \
+    for (int i = 0; i < VF; i++) r.v[i] = (expr); \
+    return r
+VF_INLINE vf vf_set(float x) { VF_EACH(x); }
+VF_INLINE vf vf_load(const float *p) { VF_EACH(p[i]); }
+VF_INLINE void vf_store(float *p, vf x) { memcpy(p, x.v, sizeof x.v); }
+VF_INLINE vf vf_add(vf x, vf y) { VF_EACH(x.v[i] + y.v[i]); }
+VF_INLINE vf vf_sub(vf x, vf y) { VF_EACH(x.v[i] - y.v[i]); }
+VF_INLINE vf vf_mul(vf x, vf y) { VF_EACH(x.v[i] * y.v[i]); }
+VF_INLINE vf vf_div(vf x, vf y) { VF_EACH(x.v[i] / y.v[i]); }
+VF_INLINE vf vf_fma(vf x, vf y, vf z) { VF_EACH(fmaf(x.v[i], y.v[i], z.v[i])); }
+VF_INLINE vf vf_max(vf x, vf y) { VF_EACH(x.v[i] > y.v[i] ? x.v[i] : y.v[i]); }
+VF_INLINE vf vf_min(vf x, vf y) { VF_EACH(x.v[i] < y.v[i] ? x.v[i] : y.v[i]); }
+VF_INLINE vf vf_sel_lt(vf x, vf c, vf a, vf b) { VF_EACH(x.v[i] < c.v[i] ? a.v[i] : b.v[i]); }
+VF_INLINE vf vf_abs(vf x) { VF_EACH(fabsf(x.v[i])); }
+VF_INLINE vf vf_sign_of(vf x, vf y) { VF_EACH(copysignf(x.v[i], y.v[i])); }
+VF_INLINE vf vf_add_exponent(vf p, vf t)
+{
+    uint32_t a[VF], b[VF];
+    memcpy(a, p.v, sizeof a);
+    memcpy(b, t.v, sizeof b);
+    for (int i = 0; i < VF; i++) a[i] += b[i] << 23;
+    memcpy(p.v, a, sizeof a);
+    return p;
+}
+VF_INLINE vf vf_load_f16(const void *p)
+{
+    uint16_t h[VF];
+    memcpy(h, p, sizeof h);
+    VF_EACH(m5_f16_to_f32(h[i]));
+}
+VF_INLINE vf vf_load_bf16(const void *p)
+{
+    uint16_t h[VF];
+    memcpy(h, p, sizeof h);
+    VF_EACH(m5_bf16_to_f32(h[i]));
+}
+VF_INLINE vf vf_load_i8(const void *p) { VF_EACH((float)((const int8_t *)p)[i]); }
+#endif
+
+/* Sums of one and of four vectors. */
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+VF_INLINE float vf_sum(vf a)
+{
+    __m128 q = vf_quarter(a);
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_shuffle_ps(q, q, 1)));
+}
+VF_INLINE void vf_sum4(float *out, vf a, vf b, vf c, vf d)
+{
+    __m128 qa = vf_quarter(a), qb = vf_quarter(b), qc = vf_quarter(c), qd = vf_quarter(d);
+    __m128 ab = _mm_add_ps(_mm_movelh_ps(qa, qb), _mm_movehl_ps(qb, qa)); /* a0+a2 a1+a3 b0+b2 b1+b3 */
+    __m128 cd = _mm_add_ps(_mm_movelh_ps(qc, qd), _mm_movehl_ps(qd, qc));
+    _mm_storeu_ps(out, _mm_add_ps(_mm_shuffle_ps(ab, cd, 0x88), _mm_shuffle_ps(ab, cd, 0xdd)));
+}
+#else
+VF_INLINE float vf_sum(vf a)
+{
+    float t[VF];
+    vf_store(t, a);
+    for (int w = VF / 2; w; w /= 2)
+        for (int i = 0; i < w; i++) t[i] += t[i + w];
+    return t[0];
+}
+VF_INLINE void vf_sum4(float *out, vf a, vf b, vf c, vf d)
+{
+    out[0] = vf_sum(a);
+    out[1] = vf_sum(b);
+    out[2] = vf_sum(c);
+    out[3] = vf_sum(d);
+}
+#endif
+
+VF_INLINE float vf_max_lane(vf a)
+{
+    float t[VF];
+    vf_store(t, a);
+    for (int w = VF / 2; w; w /= 2)
+        for (int i = 0; i < w; i++) t[i] = t[i] > t[i + w] ? t[i] : t[i + w];
+    return t[0];
+}
+
+/* The first n (1..16) floats at p, the other lanes 0. */
+VF_INLINE vf vf_load_n(const float *p, int n)
+{
+    float t[VF] = {0};
+    memcpy(t, p, (size_t)n * sizeof t[0]);
+    return vf_load(t);
+}
+VF_INLINE void vf_store_n(float *p, vf a, int n)
+{
+    float t[VF];
+    vf_store(t, a);
+    memcpy(p, t, (size_t)n * sizeof t[0]);
+}
+
+/* e^x within 2 ulp; 0 below -87, finite above 88.37, NaN stays NaN. x = n ln 2 + r, e^r by a polynomial of degree 7 (Cephes expf coefficients). */
+VF_INLINE vf vf_exp(vf x)
+{
+    vf c = vf_max(vf_set(-87.0f), vf_min(vf_set(88.37626f), x));
+    vf t = vf_fma(c, vf_set(1.44269504f), vf_set(12582912.0f));
+    vf n = vf_sub(t, vf_set(12582912.0f));
+    vf r = vf_fma(n, vf_set(-0.693359375f), c);
+    r = vf_fma(n, vf_set(2.12194440e-4f), r);
+    vf p = vf_set(1.9875691500e-4f);
+    p = vf_fma(p, r, vf_set(1.3981999507e-3f));
+    p = vf_fma(p, r, vf_set(8.3334519073e-3f));
+    p = vf_fma(p, r, vf_set(4.1665795894e-2f));
+    p = vf_fma(p, r, vf_set(1.6666665459e-1f));
+    p = vf_fma(p, r, vf_set(5.0000001201e-1f));
+    p = vf_fma(vf_mul(r, r), p, vf_add(r, vf_set(1.0f)));
+    return vf_sel_lt(x, vf_set(-87.0f), vf_set(0.0f), vf_add_exponent(p, t));
+}
+
+VF_INLINE vf vf_sigmoid(vf x) { return vf_div(vf_set(1.0f), vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_set(0.0f), x)))); }
+VF_INLINE vf vf_silu(vf x) { return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_set(0.0f), x)))); }
+
+/* tanh within 2 ulp: odd polynomial below 0.625 (Cephes tanhf), else 1 - 2 / (e^2|x| + 1). */
+VF_INLINE vf vf_tanh(vf x)
+{
+    vf a = vf_abs(x), z = vf_mul(x, x);
+    vf p = vf_set(-5.70498872745e-3f);
+    p = vf_fma(p, z, vf_set(2.06390887954e-2f));
+    p = vf_fma(p, z, vf_set(-5.37397155531e-2f));
+    p = vf_fma(p, z, vf_set(1.33314422036e-1f));
+    p = vf_fma(p, z, vf_set(-3.33332819422e-1f));
+    vf small = vf_fma(vf_mul(p, z), x, x);
+    vf big = vf_sub(vf_set(1.0f), vf_div(vf_set(2.0f), vf_add(vf_exp(vf_add(a, a)), vf_set(1.0f))));
+    return vf_sel_lt(a, vf_set(0.625f), small, vf_sign_of(big, x));
+}
+
+#endif
