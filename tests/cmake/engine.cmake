@@ -1,3 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 m5_test(test_sampler SOURCES unit/test_sampler.c LIBS m5_engine LABELS unit)
 m5_test(test_stop SOURCES unit/test_stop.c LIBS m5_engine LABELS unit)
+# The fake layer stands in front of the real libraries, so none of their objects is linked.
+m5_test(test_engine SOURCES unit/test_engine.c unit/fake_model.c LIBS m5_engine LABELS unit TIMEOUT 120)
