@@ -210,7 +210,7 @@ static void test_company(void)
     int32_t ids[N][200];
     int n_ids[N];
     for (int i = 0; i < N; i++) {
-        n_ids[i] = 3 + i * 16;
+        n_ids[i] = 3 + i * 5 % N * 16; /* longer ones before shorter ones too */
         for (int k = 0; k < n_ids[i]; k++) ids[i][k] = k ? (i * 31 + k * 7) % 256 : FAKE_HASH;
     }
     for (int mode = 0; mode < 3; mode++) {
