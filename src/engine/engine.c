@@ -160,14 +160,19 @@ out:
     return rc;
 }
 
+void m5_engine_shutdown(m5_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->quit = true;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+}
+
 void m5_engine_close(m5_engine *e)
 {
     if (!e) return;
     if (e->thread_started) {
-        pthread_mutex_lock(&e->lock);
-        e->quit = true;
-        pthread_cond_signal(&e->wake);
-        pthread_mutex_unlock(&e->lock);
+        m5_engine_shutdown(e);
         pthread_join(e->thread, NULL);
     }
     for (int i = 0; e->slots && i < e->n_parallel; i++) {
