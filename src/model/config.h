@@ -4,8 +4,13 @@
 #ifndef M5_MODEL_CONFIG_H
 #define M5_MODEL_CONFIG_H
 
+#include "base/err.h"
+#include "base/json.h"
+
 #include <stdbool.h>
 #include <stdint.h>
+
+struct m5_gguf;
 
 enum { M5_MAX_LAYERS = 512, M5_MAX_EOS = 16, M5_MAX_ROPES = 4 };
 
@@ -28,6 +33,7 @@ typedef struct m5_layer_config {
     int window;                      /* keys visible incl. the token itself; 0 = all */
     int rope;                        /* index into ropes, -1 = no rotation */
     int kv_donor;                    /* layer whose K and V this one reads; own index normally; < own index: no k/v weights */
+    bool k_is_v;                     /* no v projection: V is the raw k projection (gemma4 attention_k_eq_v) */
     int n_ffn;                       /* dense width */
 } m5_layer_config;
 
@@ -73,5 +79,24 @@ typedef struct m5_config {
     int32_t eos[M5_MAX_EOS]; /* union of every place that names end tokens */
     int n_eos;
 } m5_config;
+
+/* Fill *c, which must be uninitialised or zeroed; everything is checked: sizes positive and bounded, heads divisible, list lengths right, and every
+ * value that this build cannot honour is an error that names the key and the value. Owner: caller, m5_config_deinit (also after an error, when *c
+ * is zeroed). Errors: M5_ERR_FORMAT, M5_ERR_UNSUPPORTED, M5_ERR_NOMEM.
+ *
+ * From a folder: config is config.json; generation is generation_config.json or NULL (end tokens only). */
+int m5_config_from_hf(m5_config *c, const m5_json *config, const m5_json *generation, m5_error *err);
+/* From GGUF metadata; also looks at a few tensors (rope_freqs, which kind of mixer a block has). */
+int m5_config_from_gguf(m5_config *c, const struct m5_gguf *g, m5_error *err);
+void m5_config_deinit(m5_config *c);
+/* Adds an end token unless it is known, negative or beyond the room for them. */
+void m5_config_add_eos(m5_config *c, int64_t id);
+
+/* Sizes that follow from the shape, in elements. gdn_channels = 2 * Kh * dk + Vh * dv. */
+int64_t m5_config_gdn_channels(const m5_config *c);
+/* KV values (K and V together) that one token adds over all layers, without the MTP block; shared layers add none. */
+int64_t m5_config_kv_values_per_tok(const m5_config *c);
+/* f32 values of one sequence's recurrent state: S and conv tail of all GDN layers. */
+int64_t m5_config_row_values(const m5_config *c);
 
 #endif

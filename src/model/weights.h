@@ -87,8 +87,21 @@ typedef struct m5_weights {
 int m5_weights_open(m5_weights **out, const char *path, m5_error *err);
 void m5_weights_close(m5_weights *w);
 
-/* Every matrix of the model in file order of layers, for repacking and inspection. fn returns 0 to go on. */
+/* Every matrix of the model, each once: "embd", "ple_embd" (both read row by row, never multiplied), "ple_model_proj", then per layer "layers.3.q",
+ * "layers.3.experts.7.down" and so on, "head" (with tied weights a second view of the embedding), "mtp.fc", "mtp.layer.q", .... For repacking and
+ * inspection. fn returns 0 to go on; anything else ends the walk and is returned. */
 typedef int (*m5_matrix_fn)(void *ctx, const char *name, m5_matrix *m);
 int m5_weights_each_matrix(m5_weights *w, m5_matrix_fn fn, void *ctx);
+
+/* Every tensor of the files as they are, in file order, for inspection. */
+typedef struct m5_tensor_info {
+    const char *name, *type, *path; /* borrowed for the call */
+    int n_dims;
+    const int64_t *shape;           /* outermost first, whatever the container */
+    size_t n_bytes;
+    bool bound;                     /* used by the model; false for vision towers and the like */
+} m5_tensor_info;
+typedef int (*m5_tensor_fn)(void *ctx, const m5_tensor_info *t);
+int m5_weights_each_tensor(const m5_weights *w, m5_tensor_fn fn, void *ctx);
 
 #endif
