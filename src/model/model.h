@@ -18,9 +18,10 @@ typedef struct m5_model_options {
     m5_kv_type kv_type;     /* default M5_KV_F16; debug --f32 uses M5_KV_F32 */
     int page_tok;           /* 0 = 64 */
     int max_batch_tok;      /* rows in one forward; 0 = 512 */
-    int max_draft;          /* pending rows per sequence; 0 = 16 */
+    int max_draft;          /* rows of a run with hold; 0 = 16, at most 32 */
     uint64_t state_bytes;   /* budget for pages and rows; 0 = no limit but memory */
     bool no_repack;
+    bool mtp;               /* keep the next-token head's K and V beside the model's: model/mtp.h; ignored when the file has no such head */
     void (*progress)(void *ctx, double fraction, const char *what); /* may be NULL */
     void *progress_ctx;
 } m5_model_options;
@@ -50,13 +51,15 @@ typedef struct m5_run {
     bool hold;       /* rows stay pending until m5_seq_commit */
 } m5_run;
 
-/* Appends the runs' tokens to their sequences and computes logits [sum n_out, n_vocab], run by run. sum n_tok <= max_batch_tok. Token ids
- * must be in [0, n_vocab). Errors: M5_ERR_ARG, M5_ERR_NOMEM (state budget; no sequence has changed then). */
+/* Appends the runs' tokens to their sequences and computes logits [sum n_out, n_vocab], run by run; logits NULL = hidden states only. Every run has at
+ * least one token and a sequence of its own; sum n_tok <= max_batch_tok. Token ids must be in [0, n_vocab). Rows still held from before are forgotten.
+ * Errors: M5_ERR_ARG, M5_ERR_NOMEM (state budget; no sequence has changed then). */
 int m5_model_forward(m5_model *m, const m5_run *runs, int n_run, float *logits, m5_error *err);
 
-/* Hidden state after the final norm of the rows of the last forward that had logits, [sum n_out, n_embd]; for the MTP head. Borrowed until the next
- * forward. */
+/* Hidden state after the final norm of the rows of the last forward that had logits, [sum n_out, n_embd]. Borrowed until the next forward. */
 const float *m5_model_hidden(const m5_model *m);
+/* The same for all rows, [sum n_tok, n_embd], when opened with mtp, else NULL. */
+const float *m5_model_hidden_all(const m5_model *m);
 
 /* Bytes: one token of KV over all layers, one recurrent row. */
 size_t m5_model_kv_bytes_per_tok(const m5_model *m);

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of sequences: pages of K and V, recurrent rows, rings of pending inputs; their budget, sharing, copying and rollback. Room: model/state.c,
+ * the only owner of sequence memory. Not here: what is written into it (mix_attn.c, mix_gdn.c).
+ *
+ *   page   [ owners | layer 0: K rows, V rows | layer 1 ... ]        K rows = page_tok x one token of n_head_kv x head_dim
+ *   row    [ layer 0: S, conv tail | layer 1 ... ]                   gated delta net layers only, f32
+ *   ring   [ layer 0: max_draft x (conv input, b, a) | layer 1 ... ] rows held by the last forward or accepted since */
+#include "model/state.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/internal.h"
+
+enum { PAGE_HEAD_BYTES = 64 };
+struct m5_page {
+    int64_t n_owner;
+};
+
+static m5_page *page_of(uint8_t *data) { return (m5_page *)(void *)(data - PAGE_HEAD_BYTES); }
+
+/* ---- blocks ---- */
+
+static bool drop_kept(m5_block_pool *p)
+{
+    for (int k = 0; k < M5_BLOCK_KINDS; k++) {
+        void *b = p->kept[k];
+        if (!b) continue;
+        memcpy(&p->kept[k], b, sizeof(void *));
+        p->n_kept[k]--;
+        p->used_bytes -= p->bytes[k];
+        m5_free(b);
+        return true;
+    }
+    return false;
+}
+
+static void *block_new(m5_block_pool *p, m5_block_kind k)
+{
+    void *b = p->kept[k];
+    if (b) {
+        memcpy(&p->kept[k], b, sizeof(void *));
+        p->n_kept[k]--;
+    } else {
+        while (p->budget_bytes && p->used_bytes + p->bytes[k] > p->budget_bytes)
+            if (!drop_kept(p)) return NULL;
+        while (!(b = m5_alloc(M5_MEM_STATE, p->bytes[k])))
+            if (!drop_kept(p)) return NULL;
+        p->used_bytes += p->bytes[k];
+    }
+    p->n_live[k]++;
+    return b;
+}
+
+static void block_free(m5_block_pool *p, m5_block_kind k, void *b)
+{
+    if (!b) return;
+    memcpy(b, &p->kept[k], sizeof(void *));
+    p->kept[k] = b;
+    p->n_kept[k]++;
+    p->n_live[k]--;
+}
+
+static size_t round64(size_t n) { return (n + 63) / 64 * 64; }
+
+int m5_state_open(m5_model *m, uint64_t budget_bytes, m5_error *err)
+{
+    const m5_config *c = m->cfg;
+    m5_gdn_args g = {.n_k_head = c->gdn_n_k_head, .n_v_head = c->gdn_n_v_head, .k_dim = c->gdn_k_dim, .v_dim = c->gdn_v_dim};
+    size_t page = PAGE_HEAD_BYTES, row = 0, ring = 0;
+    for (int l = 0; l < c->n_layer + (m->mtp ? 1 : 0); l++) {
+        const m5_layer_config *lc = l < c->n_layer ? &c->layers[l] : &c->mtp_layer;
+        m5_layer_mem *mem = &m->mem[l];
+        if (lc->mixer == M5_MIX_GDN) {
+            mem->state = row;
+            mem->tail = row + (size_t)c->gdn_n_v_head * (size_t)c->gdn_k_dim * (size_t)c->gdn_v_dim;
+            row = round64(mem->tail + (size_t)(c->gdn_conv - 1) * (size_t)m5_gdn_channels(c));
+            mem->ring = ring;
+            ring = round64(ring + (size_t)m->max_draft * m5_gdn_ring_floats(&g));
+        } else if (l < c->n_layer && lc->kv_donor != l) {
+            *mem = m->mem[lc->kv_donor];
+        } else {
+            const size_t bytes = round64((size_t)m->page_tok * m5_kv_row_bytes(m->kv_type, lc->n_head_kv, lc->head_dim));
+            mem->k_offset = page - PAGE_HEAD_BYTES;
+            mem->v_offset = mem->k_offset + bytes;
+            page += 2 * bytes;
+        }
+    }
+    m->pool.budget_bytes = budget_bytes;
+    m->pool.bytes[M5_BLOCK_PAGE] = page;
+    m->pool.bytes[M5_BLOCK_ROW] = row * sizeof(float);
+    m->pool.bytes[M5_BLOCK_RING] = ring * sizeof(float);
+    if (budget_bytes && budget_bytes < page + (row + ring) * sizeof(float))
+        return m5_error_set(err, M5_ERR_ARG, "a state budget of %llu bytes cannot hold one sequence (%zu bytes)", (unsigned long long)budget_bytes,
+                            page + (row + ring) * sizeof(float));
+    return 0;
+}
+
+void m5_state_close(m5_model *m)
+{
+    while (drop_kept(&m->pool)) {
+    }
+}
+
+size_t m5_model_page_bytes(const m5_model *m) { return m->pool.bytes[M5_BLOCK_PAGE] - PAGE_HEAD_BYTES; }
+int m5_model_page_tok(const m5_model *m) { return m->page_tok; }
+bool m5_model_recurrent(const m5_model *m) { return m->has_gdn; }
+size_t m5_model_kv_bytes_per_tok(const m5_model *m) { return m5_model_page_bytes(m) / (size_t)m->page_tok; }
+size_t m5_model_row_bytes(const m5_model *m) { return m->pool.bytes[M5_BLOCK_ROW]; }
+
+uint64_t m5_model_state_used(const m5_model *m)
+{
+    uint64_t n = 0;
+    for (int k = 0; k < M5_BLOCK_KINDS; k++) n += (uint64_t)m->pool.n_live[k] * m->pool.bytes[k];
+    return n;
+}
+
+/* ---- pages ---- */
+
+m5_page *m5_page_new(m5_model *m)
+{
+    m5_page *p = block_new(&m->pool, M5_BLOCK_PAGE);
+    if (!p) return NULL;
+    p->n_owner = 1;
+    /* The next-token head may skip tokens; their keys must then be harmless. */
+    if (m->mtp) memset(m5_page_data(p), 0, m5_model_page_bytes(m));
+    return p;
+}
+
+void m5_page_ref(m5_page *p) { p->n_owner++; }
+
+void m5_page_unref(m5_model *m, m5_page *p)
+{
+    if (p && --p->n_owner == 0) block_free(&m->pool, M5_BLOCK_PAGE, p);
+}
+
+void *m5_page_data(m5_page *p) { return (uint8_t *)(void *)p + PAGE_HEAD_BYTES; }
+
+m5_page *m5_seq_page_ref(const m5_seq *s, int i)
+{
+    m5_page *p = page_of(s->pages[i]);
+    p->n_owner++;
+    return p;
+}
+
+static int pages_for(const m5_model *m, int n_tok) { return (int)(((int64_t)n_tok + m->page_tok - 1) / m->page_tok); }
+
+static void cut_pages(m5_seq *s, int n_page)
+{
+    while (s->n_page > n_page) m5_page_unref(s->m, page_of(s->pages[--s->n_page]));
+}
+
+void m5_seq_trim(m5_seq *s) { cut_pages(s, pages_for(s->m, s->pos)); }
+
+static int grow_table(m5_seq *s, int n_page)
+{
+    if (n_page <= s->cap_page) return 0;
+    int cap = s->cap_page ? s->cap_page : 16;
+    while (cap < n_page) cap *= 2;
+    uint8_t **p = m5_realloc(M5_MEM_STATE, s->pages, (size_t)cap * sizeof *p);
+    if (!p) return M5_ERR_NOMEM;
+    s->pages = p;
+    s->cap_page = cap;
+    return 0;
+}
+
+static int out_of_state(const m5_model *m, m5_error *err)
+{
+    return m5_error_set(err, M5_ERR_NOMEM, "sequence memory is used up (%llu of %llu bytes)", (unsigned long long)m->pool.used_bytes,
+                        (unsigned long long)m->pool.budget_bytes);
+}
+
+int m5_seq_reserve(m5_seq *s, int from, int to, bool ring, m5_error *err)
+{
+    m5_model *m = s->m;
+    const int n_page = pages_for(m, to);
+    if (grow_table(s, n_page) < 0) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for a table of %d pages", n_page);
+    for (int i = from / m->page_tok; i < n_page; i++) {
+        if (i < s->n_page && page_of(s->pages[i])->n_owner == 1) continue;
+        m5_page *p = m5_page_new(m);
+        if (!p) return out_of_state(m, err);
+        if (i < s->n_page) {
+            memcpy(m5_page_data(p), s->pages[i], m5_model_page_bytes(m));
+            m5_page_unref(m, page_of(s->pages[i]));
+        } else {
+            s->n_page = i + 1;
+        }
+        s->pages[i] = m5_page_data(p);
+    }
+    if (ring && m->has_gdn && !s->ring && !(s->ring = block_new(&m->pool, M5_BLOCK_RING))) return out_of_state(m, err);
+    return 0;
+}
+
+/* ---- sequences ---- */
+
+int m5_seq_new(m5_seq **out, m5_model *m, m5_error *err)
+{
+    *out = NULL;
+    m5_seq *s = m5_calloc(M5_MEM_STATE, 1, sizeof *s);
+    if (!s) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for a sequence");
+    s->m = m;
+    if (m->has_gdn && !(s->row = block_new(&m->pool, M5_BLOCK_ROW))) {
+        m5_free(s);
+        return out_of_state(m, err);
+    }
+    m->n_seq++;
+    m5_seq_reset(s);
+    *out = s;
+    return 0;
+}
+
+void m5_seq_free(m5_seq *s)
+{
+    if (!s) return;
+    cut_pages(s, 0);
+    block_free(&s->m->pool, M5_BLOCK_ROW, s->row);
+    block_free(&s->m->pool, M5_BLOCK_RING, s->ring);
+    s->m->n_seq--;
+    m5_free(s->pages);
+    m5_free(s);
+}
+
+int m5_seq_pos(const m5_seq *s) { return s->pos; }
+
+void m5_seq_reset(m5_seq *s)
+{
+    cut_pages(s, 0);
+    s->pos = s->n_held = s->n_pending = 0;
+    if (s->row) memset(s->row, 0, s->m->pool.bytes[M5_BLOCK_ROW]);
+}
+
+void m5_seq_commit(m5_seq *s, int n)
+{
+    M5_ASSERT(n >= 0 && n <= s->n_held);
+    s->pos += n;
+    s->n_pending = s->m->has_gdn ? n : 0;
+    s->n_held = 0;
+}
+
+int m5_seq_fork(m5_seq **out, const m5_seq *s, m5_error *err)
+{
+    m5_model *m = s->m;
+    int rc = m5_seq_new(out, m, err);
+    if (rc < 0) return rc;
+    m5_seq *f = *out;
+    const int n_page = pages_for(m, s->pos);
+    if (grow_table(f, n_page) < 0 || (s->n_pending && !(f->ring = block_new(&m->pool, M5_BLOCK_RING)))) {
+        m5_seq_free(f);
+        *out = NULL;
+        return out_of_state(m, err);
+    }
+    for (int i = 0; i < n_page; i++) {
+        page_of(s->pages[i])->n_owner++;
+        f->pages[i] = s->pages[i];
+    }
+    f->n_page = n_page;
+    f->pos = s->pos;
+    f->n_pending = s->n_pending;
+    if (f->row) memcpy(f->row, s->row, m->pool.bytes[M5_BLOCK_ROW]);
+    if (f->ring) memcpy(f->ring, s->ring, m->pool.bytes[M5_BLOCK_RING]);
+    return 0;
+}
+
+void m5_seq_settle(m5_seq *s)
+{
+    M5_ASSERT(s->n_held == 0);
+    if (!s->n_pending) return;
+    for (int l = 0; l < s->m->cfg->n_layer; l++)
+        if (s->m->cfg->layers[l].mixer == M5_MIX_GDN) m5_mix_gdn_settle(s->m, s, l);
+    s->n_pending = 0;
+}
+
+void m5_seq_row_save(m5_seq *s, void *dst)
+{
+    m5_seq_settle(s);
+    if (s->row) memcpy(dst, s->row, s->m->pool.bytes[M5_BLOCK_ROW]);
+}
+
+int m5_seq_restore(m5_seq *s, m5_page *const *pages, int n_tok, const void *row, m5_error *err)
+{
+    const int n_page = pages_for(s->m, n_tok);
+    M5_ASSERT(!s->row == !row || n_tok == 0);
+    if (grow_table(s, n_page) < 0) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for a table of %d pages", n_page);
+    for (int i = 0; i < n_page; i++) pages[i]->n_owner++;
+    m5_seq_reset(s);
+    for (int i = 0; i < n_page; i++) s->pages[i] = m5_page_data(pages[i]);
+    s->n_page = n_page;
+    s->pos = n_tok;
+    if (s->row && row) memcpy(s->row, row, s->m->pool.bytes[M5_BLOCK_ROW]);
+    return 0;
+}
+
+int m5_seq_truncate(m5_seq *s, int n_tok, m5_error *err)
+{
+    if (n_tok < 0 || n_tok > s->pos) return m5_error_set(err, M5_ERR_ARG, "cannot cut a sequence of %d tokens at %d", s->pos, n_tok);
+    s->n_held = 0;
+    if (n_tok == s->pos) return 0;
+    if (n_tok == 0) {
+        m5_seq_reset(s);
+        return 0;
+    }
+    if (s->m->has_gdn)
+        return m5_error_set(err, M5_ERR_UNSUPPORTED, "a recurrent state at token %d cannot be cut back to %d; restore a saved row", s->pos, n_tok);
+    s->pos = n_tok;
+    m5_seq_trim(s);
+    return 0;
+}
