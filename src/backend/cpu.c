@@ -45,7 +45,9 @@ int m5_cpu_reserve(m5_cpu *c, int max_tok, int64_t max_in, int64_t max_out, m5_e
     if (max_in > c->max_in) c->max_in = max_in;
     if (max_out > c->max_out) c->max_out = max_out;
     int64_t want = M5_CPU_WORK_MIN_FLOATS;
-    if (c->max_in > want) want = c->max_in;
+    /* A row and an F32 tile of it, for matrices that are not packed. */
+    const int64_t tile = (c->max_in + 64) * (M5_TILE_ROWS + 1);
+    if (tile > want) want = tile;
     if (!c->work) {
         c->work = m5_calloc(M5_MEM_SCRATCH, (size_t)c->n_threads, sizeof *c->work);
         if (!c->work) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for worker scratch");

@@ -29,9 +29,12 @@ const char *m5_cpu_isa_name(const m5_cpu *c); /* "avx512-vnni", ... what is in u
 
 /* Grows the scratch that operators use, once, at open: no operator allocates. */
 int m5_cpu_reserve(m5_cpu *c, int max_tok, int64_t max_in, int64_t max_out, m5_error *err);
+/* Optional, after m5_cpu_reserve: with it m5_cpu_experts takes max_tok tokens in one pass; without, it makes passes of a few tokens. */
+int m5_cpu_reserve_experts(m5_cpu *c, int n_used, m5_error *err);
 
 /* Prepares m for fast products (may repack into memory owned by c and set m->packed). Optional: an unprepared matrix works, slower.
- * Out of memory is not an error: the matrix stays as it is. */
+ * Out of memory is not an error: the matrix stays as it is. After packing the pages of m->data are given back, so read rows with
+ * m5_cpu_row only; a second matrix over the same data (a tied head) shares the packed form once it is prepared too. */
 void m5_cpu_prepare(m5_cpu *c, m5_matrix *m);
 /* "packed", "direct" or "slow": how products with m run. */
 const char *m5_cpu_path_name(const m5_cpu *c, const m5_matrix *m);

@@ -18,7 +18,7 @@ struct m5_cpu {
     int max_tok;
     int64_t max_in, max_out;
     float **work;        /* [n_threads] scratch of one worker inside one operator, at least cap_work floats each */
-    int64_t cap_work;    /* >= M5_CPU_WORK_MIN_FLOATS and max_in */
+    int64_t cap_work;    /* >= M5_CPU_WORK_MIN_FLOATS and 17 * max_in */
 
     struct m5_cpu_linear_state *linear; /* cpu_linear.c */
     void *mix;                          /* cpu_mix*.c: own scratch, released with m5_free at close */

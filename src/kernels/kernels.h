@@ -7,7 +7,7 @@
 #ifndef M5_KERNELS_KERNELS_H
 #define M5_KERNELS_KERNELS_H
 
-#include "kernels/quant.h"
+#include "kernels/tile.h"
 
 /* Instruction sets, lowest to highest; bits of m5_cpu_options.cpu_mask. */
 enum {
@@ -17,39 +17,26 @@ enum {
     M5_ISA_ALL = 0xffffffffu
 };
 
-/* Vector slots. Reductions use 32 partial sums, lane i taking the elements i mod 32 in order with fma, folded 16, 8, 4, 2, 1.
- *   dot_f32(a, b, n)        sum a*b
- *   dot_f16 / dot_bf16      the same with b in 16 bits
- *   axpy_f32(y, a, x, n)    y = fma(a, x, y), elementwise; axpy_f16 / axpy_bf16 with x in 16 bits
- *   scale_f32(y, a, x, n)   y = a * x
- *   mul_f32(y, a, b, n)     y = a * b
- *   f16_f32 / bf16_f32      exact widening; f32_f16 / f32_bf16 narrowing, nearest even
- *   exp_f32(y, x, n)        e^x within 2 ulp for x in [-87, 88]; below it goes to 0, above to infinity, NaN stays NaN
- *   silu_mul(y, g, u, n)    g / (1 + e^-g) * u
- *   gelu_mul(y, g, u, n)    0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) * u */
-#define M5_KERNELS_VECTOR(X) \
-    X(dot_f32, float, (const float *a, const float *b, int64_t n)) \
-    X(dot_f16, float, (const float *a, const uint16_t *b, int64_t n)) \
-    X(dot_bf16, float, (const float *a, const uint16_t *b, int64_t n)) \
-    X(axpy_f32, void, (float *y, float a, const float *x, int64_t n)) \
-    X(axpy_f16, void, (float *y, float a, const uint16_t *x, int64_t n)) \
-    X(axpy_bf16, void, (float *y, float a, const uint16_t *x, int64_t n)) \
-    X(scale_f32, void, (float *y, float a, const float *x, int64_t n)) \
-    X(mul_f32, void, (float *y, const float *a, const float *b, int64_t n)) \
-    X(f16_f32, void, (float *y, const uint16_t *x, int64_t n)) \
-    X(bf16_f32, void, (float *y, const uint16_t *x, int64_t n)) \
+/* Slots: name, return, arguments.
+ *   quant_x(x, t, src, n)   token t of x from n blocks of 32 floats, see tile.h; blocks with max |x| < M5_QUANT_MIN become zero
+ *   f32_f16 / f32_bf16      narrowing, nearest even
+ *   silu_mul(y, g, u, n)    g / (1 + e^-g) * u, e^x as in exp.h
+ *   gelu_mul(y, g, u, n)    0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) * u, as g / (1 + e^-2z) * u */
+#define M5_KERNELS(X) \
+    X(quant_x, void, (const m5_tile_x *x, int t, const float *src, int64_t n_blk)) \
     X(f32_f16, void, (uint16_t *y, const float *x, int64_t n)) \
     X(f32_bf16, void, (uint16_t *y, const float *x, int64_t n)) \
-    X(exp_f32, void, (float *y, const float *x, int64_t n)) \
     X(silu_mul, void, (float *y, const float *g, const float *u, int64_t n)) \
     X(gelu_mul, void, (float *y, const float *g, const float *u, int64_t n))
 
-#define M5_KERNELS(X) M5_KERNELS_VECTOR(X)
+/* Below this 127 / max overflows. */
+#define M5_QUANT_MIN 1e-30f
 
 typedef struct m5_kernels {
 #define M5_SLOT(name, ret, args) ret(*name) args;
     M5_KERNELS(M5_SLOT)
 #undef M5_SLOT
+    m5_tile_fn tile[M5_TILE_COUNT]; /* products, by tile kind: tile.h */
     uint32_t isa; /* levels that contributed */
 } m5_kernels;
 
