@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+m5_test(test_config SOURCES unit/test_config.c LIBS m5_model)
