@@ -50,6 +50,7 @@ void m5_kernels_init(m5_kernels *k, uint32_t mask);
 /* One per source file: overwrites what it has. */
 void m5_kernels_ref(m5_kernels *k);
 void m5_kernels_avx2(m5_kernels *k);
+void m5_kernels_avx2_tile(m5_kernels *k);
 void m5_kernels_avx512(m5_kernels *k);
 void m5_kernels_neon(m5_kernels *k);
 
