@@ -247,8 +247,9 @@ INLINE __m256 add_block(m5_tile_kind kind, __m256 a, const __m256i w[8], const s
 }
 
 /* n_tok is 1 (sums in registers) or 0 (any number; sums in memory, which the first-level cache holds). */
-INLINE void tile_int(m5_tile_kind kind, int group_blk, int n_tok, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)
+INLINE void tile_int(m5_tile_kind kind, int group_blk, int n_tok, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *xp)
 {
+    const m5_tile_x copy = *xp, *x = &copy; /* the stores to acc cannot change a local copy: its pointers stay in registers */
     const int n = n_tok ? n_tok : x->n_tok;
     __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
     for (int i = 0; i < 2 * n; i++) _mm256_storeu_ps(acc + 8 * i, sum[0]);

@@ -200,8 +200,9 @@ INLINE __m512 add_block(m5_tile_kind kind, __m512 a, const __m512i w[8], const s
 }
 
 /* n_tok is 1 (the sum stays in a register) or 0 (any number; sums in memory, which the first-level cache holds). */
-INLINE void tile_int(m5_tile_kind kind, int group_blk, int n_tok, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)
+INLINE void tile_int(m5_tile_kind kind, int group_blk, int n_tok, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *xp)
 {
+    const m5_tile_x copy = *xp, *x = &copy; /* the stores to acc cannot change a local copy: its pointers stay in registers */
     const int n = n_tok ? n_tok : x->n_tok;
     __m512 sum = _mm512_setzero_ps();
     for (int t = 0; t < n; t++) _mm512_storeu_ps(acc + 16 * t, sum);

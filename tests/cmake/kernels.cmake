@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 m5_test(checkkern SOURCES check/checkkern.c LIBS m5_kernels LABELS check)
+m5_test(checkrows SOURCES check/checkrows.c LIBS m5_backend LABELS check)
