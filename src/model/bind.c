@@ -12,9 +12,15 @@
 
 /* ---- store ---- */
 
-size_t m5_store_n_tensors(const struct m5_weights_store *st) { return st->gguf ? m5_gguf_n_tensors(st->gguf) : m5_st_n_tensors(st->st); }
+size_t m5_store_n_tensors(const struct m5_weights_store *st)
+{
+    return st->gguf ? m5_gguf_n_tensors(st->gguf) : m5_st_n_tensors(st->st);
+}
 
-const char *m5_store_path(const struct m5_weights_store *st, int file) { return st->gguf ? m5_gguf_path(st->gguf, file) : m5_st_path(st->st, file); }
+const char *m5_store_path(const struct m5_weights_store *st, int file)
+{
+    return st->gguf ? m5_gguf_path(st->gguf, file) : m5_st_path(st->st, file);
+}
 
 static void from_gguf(const m5_gguf_tensor *g, m5_tensor *t)
 {
@@ -52,8 +58,10 @@ static void from_st(const m5_st_tensor *s, m5_tensor *t)
 
 void m5_store_tensor_at(const struct m5_weights_store *st, size_t i, m5_tensor *out)
 {
-    if (st->gguf) from_gguf(m5_gguf_tensor_at(st->gguf, i), out);
-    else from_st(m5_st_tensor_at(st->st, i), out);
+    if (st->gguf)
+        from_gguf(m5_gguf_tensor_at(st->gguf, i), out);
+    else
+        from_st(m5_st_tensor_at(st->st, i), out);
 }
 
 static int by_address(const void *a, const void *b)
@@ -84,8 +92,10 @@ void *m5_bind_alloc(m5_binder *b, size_t n, size_t size)
     struct m5_weights_store *st = b->store;
     void *p = NULL;
     if (grow(&st->own, st->n_own, &st->cap_own)) p = m5_calloc(M5_MEM_WEIGHTS, n, size);
-    if (p) st->own[st->n_own++] = p;
-    else m5_error_set(b->err, M5_ERR_NOMEM, "no memory for %zu converted weights", n);
+    if (p)
+        st->own[st->n_own++] = p;
+    else
+        m5_error_set(b->err, M5_ERR_NOMEM, "no memory for %zu converted weights", n);
     return p;
 }
 
@@ -125,7 +135,7 @@ bool m5_bind_exists(m5_binder *b, const char *prefix, const char *names)
 }
 
 /* Leaves of a list that could not grow are only missing in the listing of unbound tensors. */
-static void mark_used(m5_binder *b, const m5_tensor *t)
+void m5_bind_mark(m5_binder *b, const m5_tensor *t)
 {
     struct m5_weights_store *st = b->store;
     void **list = (void **)(uintptr_t)st->used;
@@ -151,8 +161,8 @@ static int wrong_shape(m5_binder *b, const m5_tensor *t, const char *expected)
 
 static int wrong_type(m5_binder *b, const m5_tensor *t, const char *what)
 {
-    return m5_error_set(b->err, M5_ERR_UNSUPPORTED, "%s: tensor %s has the type %s, which is not supported for a %s", m5_store_path(b->store, t->file), t->name,
-                        t->type_name, what);
+    return m5_error_set(b->err, M5_ERR_UNSUPPORTED, "%s: tensor %s has the type %s, which is not supported for a %s",
+                        m5_store_path(b->store, t->file), t->name, t->type_name, what);
 }
 
 /* [n_slice, rows, cols] with leading ones dropped on both sides, so that [1, H] and [H] are the same. */
@@ -196,7 +206,8 @@ static int check_declared(m5_binder *b, const m5_tensor *t, const char *module, 
     }
     const m5_json *qb = m5_json_get(q, "bits"), *qg = m5_json_get(q, "group_size");
     if ((m5_json_typeof(qb) == M5_JSON_INT && m5_json_int(qb) != bits) || (m5_json_typeof(qg) == M5_JSON_INT && m5_json_int(qg) != group)) {
-        return m5_error_set(b->err, M5_ERR_FORMAT, "%s: tensor %s has %" PRId64 " bits in groups of %" PRId64 ", config.json declares %" PRId64 " in %" PRId64,
+        return m5_error_set(b->err, M5_ERR_FORMAT,
+                            "%s: tensor %s has %" PRId64 " bits in groups of %" PRId64 ", config.json declares %" PRId64 " in %" PRId64,
                             m5_store_path(b->store, t->file), t->name, bits, group, m5_json_int(qb), m5_json_int(qg));
     }
     return 0;
@@ -218,15 +229,23 @@ static int mlx_matrix(m5_binder *b, const m5_tensor *t, const char *module, int6
     if (!shape_is(&scales, n_slice, rows, n_group)) return wrong_shape(b, &scales, expected);
     if (!shape_is(&biases, n_slice, rows, n_group)) return wrong_shape(b, &biases, expected);
     if (mlx_type(bits) == M5_DTYPE_COUNT || (group != 32 && group != 64 && group != 128)) {
-        return m5_error_set(b->err, M5_ERR_UNSUPPORTED, "%s: tensor %s has %" PRId64 " bits in groups of %" PRId64 "; supported are 2, 3, 4, 5, 6 and 8 bits in 32, 64, 128",
+        return m5_error_set(b->err, M5_ERR_UNSUPPORTED,
+                            "%s: tensor %s has %" PRId64 " bits in groups of %" PRId64 "; supported are 2, 3, 4, 5, 6 and 8 bits in 32, 64, 128",
                             m5_store_path(b->store, t->file), t->name, bits, group);
     }
     int rc = check_declared(b, t, module, bits, group);
     if (rc) return rc;
-    *out = (m5_matrix){.type = mlx_type(bits), .n_out = n_slice * rows, .n_in = cols, .data = t->data, .row_bytes = cols * bits / 8, .scales = scales.data,
-                       .biases = biases.data, .group = (int)group, .scale_type = scales.type};
-    mark_used(b, &scales);
-    mark_used(b, &biases);
+    *out = (m5_matrix){.type = mlx_type(bits),
+                       .n_out = n_slice * rows,
+                       .n_in = cols,
+                       .data = t->data,
+                       .row_bytes = cols * bits / 8,
+                       .scales = scales.data,
+                       .biases = biases.data,
+                       .group = (int)group,
+                       .scale_type = scales.type};
+    m5_bind_mark(b, &scales);
+    m5_bind_mark(b, &biases);
     return 0;
 }
 
@@ -247,14 +266,15 @@ int m5_bind_matrix(m5_binder *b, const char *prefix, const char *names, int64_t 
         expected[0] = '[';
         snprintf(expected + at, sizeof expected - at, "%" PRId64 ", %" PRId64 "]", rows, cols);
         if (!shape_is(&t, n_slice, rows, cols)) return wrong_shape(b, &t, expected);
-        *out = (m5_matrix){.type = t.type, .n_out = n_slice * rows, .n_in = cols, .data = t.data, .row_bytes = cols / info->block * info->block_bytes};
+        *out =
+            (m5_matrix){.type = t.type, .n_out = n_slice * rows, .n_in = cols, .data = t.data, .row_bytes = cols / info->block * info->block_bytes};
         if (cols % info->block || (uint64_t)out->row_bytes * (uint64_t)out->n_out != t.n_bytes) {
-            return m5_error_set(b->err, M5_ERR_FORMAT, "%s: tensor %s of type %s cannot hold rows of %" PRId64 " elements", m5_store_path(b->store, t.file), t.name,
-                                t.type_name, cols);
+            return m5_error_set(b->err, M5_ERR_FORMAT, "%s: tensor %s of type %s cannot hold rows of %" PRId64 " elements",
+                                m5_store_path(b->store, t.file), t.name, t.type_name, cols);
         }
     }
     if (rc) return rc;
-    mark_used(b, &t);
+    m5_bind_mark(b, &t);
     b->w->n_params += (uint64_t)(n_slice * rows * cols);
     return 0;
 }
@@ -286,7 +306,7 @@ int m5_bind_vector(m5_binder *b, const char *prefix, const char *names, int64_t 
     float *v = m5_bind_alloc(b, (size_t)(rows * cols), sizeof *v);
     if (!v) return M5_ERR_NOMEM;
     m5_unpack_f32(t.type, t.data, v, rows * cols);
-    mark_used(b, &t);
+    m5_bind_mark(b, &t);
     b->w->n_params += (uint64_t)(rows * cols);
     *out = v;
     return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Internal to the weight room (weights.c, bind*.c): one view of tensors whatever the container, and the primitives that turn a named tensor into a checked
- * matrix or f32 vector. Not here: names and shapes of families (families/), files and texts of a model folder (weights.c). */
+/* Internal to the weight room (weights.c, bind*.c): one view of tensors whatever the container, and the primitives that turn a named tensor into a
+ * checked matrix or f32 vector. Not here: names and shapes of families (families/), files and texts of a model folder (weights.c). */
 #ifndef M5_MODEL_BIND_H
 #define M5_MODEL_BIND_H
 
@@ -13,7 +13,7 @@
 struct m5_weights_store {
     m5_gguf *gguf; /* exactly one of the two */
     m5_st *st;
-    void **own;    /* memory of converted vectors, gathered matrices, expert lists */
+    void **own; /* memory of converted vectors, gathered matrices, expert lists */
     size_t n_own, cap_own;
     const void **used; /* container entries that were bound, sorted once binding is done */
     size_t n_used, cap_used;
@@ -23,9 +23,9 @@ typedef struct m5_binder {
     m5_weights *w;
     struct m5_weights_store *store;
     const m5_family *family;
-    const m5_json *quant;   /* "quantization" of config.json (MLX), or NULL */
-    bool add_one;           /* norms are stored zero-centred */
-    char prefix[64];        /* HF: in front of "embed_tokens.weight" */
+    const m5_json *quant; /* "quantization" of config.json (MLX), or NULL */
+    bool add_one;         /* norms are stored zero-centred */
+    char prefix[64];      /* HF: in front of "embed_tokens.weight" */
     m5_error *err;
 } m5_binder;
 
@@ -54,12 +54,15 @@ void *m5_bind_alloc(m5_binder *b, size_t n, size_t size);
 
 /* Finds prefix + name for the first of the alternatives in names ("a|b"). full gets the name found, or the first one tried. */
 bool m5_bind_find(m5_binder *b, const char *prefix, const char *names, char full[M5_BIND_NAME_BYTES], m5_tensor *t);
+/* Remembers that the model uses a tensor. */
+void m5_bind_mark(m5_binder *b, const m5_tensor *t);
 bool m5_bind_exists(m5_binder *b, const char *prefix, const char *names);
 
-/* A matrix [n_slice * rows, cols] from a tensor [n_slice, rows, cols] (n_slice 1: [rows, cols], or [cols] when rows is 1), in any type that can be multiplied,
- * MLX groups included. Absent and optional leaves *out absent. n_params is counted. */
+/* A matrix [n_slice * rows, cols] from a tensor [n_slice, rows, cols] (n_slice 1: [rows, cols], or [cols] when rows is 1), in any type that can be
+ * multiplied, MLX groups included. Absent and optional leaves *out absent. n_params is counted. */
 int m5_bind_matrix(m5_binder *b, const char *prefix, const char *names, int64_t n_slice, int64_t rows, int64_t cols, bool optional, m5_matrix *out);
-/* Own f32 copy of [rows, cols], ones anywhere in the shape not counted: [n] with cols 1, and [C, 1, K] or [C, K, 1] for [C, K]. NULL when absent and optional. */
+/* Own f32 copy of [rows, cols], ones anywhere in the shape not counted: [n] with cols 1, and [C, 1, K] or [C, K, 1] for [C, K]. NULL when absent and
+ * optional. */
 int m5_bind_vector(m5_binder *b, const char *prefix, const char *names, int64_t rows, int64_t cols, bool optional, float **out);
 
 /* Evaluates a dimension for a layer. */

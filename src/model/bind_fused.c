@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Projections that some files keep in one matrix. Rows that lie together become views; interleaved ones are gathered into own memory once, whole rows with
- * their scales, whatever their type. Room: model/bind.h.
+/* Projections that some files keep in one matrix. Rows that lie together become views; interleaved ones are gathered into own memory once, whole rows
+ * with their scales, whatever their type. Room: model/bind.h.
  *
  * Qwen3-Next, per key head g with r = Vh / Kh value heads (in_proj_qkvz; GGUF ssm_in in old files):
  *   [ q dk | k dk | v r*dv | z r*dv ]  x Kh        ->  qkv = [ q Kh*dk | k Kh*dk | v Vh*dv ],  z = [ Vh*dv ]
@@ -66,7 +66,8 @@ static int split_ba(m5_binder *b, const m5_matrix *src, m5_layer_weights *out)
 int m5_bind_fused_gdn(m5_binder *b, const char *prefix, m5_layer_weights *out)
 {
     const m5_config *c = &b->w->config;
-    const char *qkvz = b->store->gguf ? "ssm_in.weight" : "linear_attn.in_proj_qkvz.weight", *ba = b->store->gguf ? "ssm_ba.weight" : "linear_attn.in_proj_ba.weight";
+    const char *qkvz = b->store->gguf ? "ssm_in.weight" : "linear_attn.in_proj_qkvz.weight",
+               *ba = b->store->gguf ? "ssm_ba.weight" : "linear_attn.in_proj_ba.weight";
     m5_matrix src = {0};
     int rc = m5_bind_matrix(b, prefix, qkvz, 1, m5_config_gdn_channels(c) + (int64_t)c->gdn_n_v_head * c->gdn_v_dim, c->n_embd, true, &src);
     if (rc == 0 && m5_matrix_present(&src)) rc = split_qkvz(b, &src, out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Binds a whole model: where its names begin, whether its norms still lack the 1, the head, all layers, the next-token head. Also the walk over all matrices.
- * Room: model/bind.h. Not here: files and texts (weights.c). */
+/* Binds a whole model: where its names begin, whether its norms still lack the 1, the head, all layers, the next-token head. Also the walk over all
+ * matrices. Room: model/bind.h. Not here: files and texts (weights.c). */
 #include "model/bind.h"
 
 #include <stddef.h>
@@ -21,8 +21,10 @@ static int find_prefix(m5_binder *b)
 
 static void layer_prefix(const m5_binder *b, int i, char out[96])
 {
-    if (b->store->gguf) snprintf(out, 96, "blk.%d.", i);
-    else snprintf(out, 96, "%slayers.%d.", b->prefix, i);
+    if (b->store->gguf)
+        snprintf(out, 96, "blk.%d.", i);
+    else
+        snprintf(out, 96, "%slayers.%d.", b->prefix, i);
 }
 
 /* Whether norms hold w of (1 + w). GGUF never does. An MLX conversion of this family has added the 1 exactly when it has also turned the convolution
@@ -46,9 +48,10 @@ static int bind_head(m5_binder *b)
     const m5_config *c = &w->config;
     int rc = 0;
     if (!c->tied) {
-        rc = b->store->gguf ? m5_bind_matrix(b, "", "output.weight", 1, c->n_vocab, c->n_embd, true, &w->head)
-                            : m5_bind_matrix(b, "", "lm_head.weight|language_model.lm_head.weight|model.lm_head.weight|model.language_model.lm_head.weight", 1, c->n_vocab,
-                                             c->n_embd, true, &w->head);
+        rc = b->store->gguf
+                 ? m5_bind_matrix(b, "", "output.weight", 1, c->n_vocab, c->n_embd, true, &w->head)
+                 : m5_bind_matrix(b, "", "lm_head.weight|language_model.lm_head.weight|model.lm_head.weight|model.language_model.lm_head.weight", 1,
+                                  c->n_vocab, c->n_embd, true, &w->head);
     }
     if (rc == 0 && !m5_matrix_present(&w->head)) {
         w->head = w->embd;
@@ -103,8 +106,11 @@ int m5_bind_model(m5_binder *b)
 {
     m5_weights *w = b->w;
     const m5_config *c = &w->config;
+    char full[M5_BIND_NAME_BYTES];
+    m5_tensor freqs;
     int rc = b->store->gguf ? 0 : find_prefix(b);
     if (rc) return rc;
+    if (b->store->gguf && m5_bind_find(b, "", "rope_freqs.weight", full, &freqs)) m5_bind_mark(b, &freqs); /* went into the rotary tables */
     b->add_one = norms_lack_one(b);
     rc = m5_bind_slots(b, m5_slots_model, b->prefix, &c->layers[0], c->n_ple > 0 ? M5_WHEN_PLE : 0, w);
     if (rc == 0) rc = bind_head(b);
@@ -127,9 +133,12 @@ typedef struct matrix_field {
 } matrix_field;
 
 static const matrix_field layer_fields[] = {
-#define F(name) {#name, offsetof(m5_layer_weights, name)}
-    F(q), F(k), F(v), F(o), F(gdn_qkv), F(gdn_z), F(gdn_b), F(gdn_a), F(gdn_out), F(gate), F(up), F(down), F(router), F(shared_gate), F(shared_up), F(shared_down),
-    F(shared_router), F(ple_gate), F(ple_proj),
+#define F(name)                                                                                                                                      \
+    {                                                                                                                                                \
+#name, offsetof(m5_layer_weights, name)                                                                                                      \
+    }
+    F(q),  F(k),    F(v),      F(o),           F(gdn_qkv),   F(gdn_z),       F(gdn_b),         F(gdn_a),    F(gdn_out),  F(gate),
+    F(up), F(down), F(router), F(shared_gate), F(shared_up), F(shared_down), F(shared_router), F(ple_gate), F(ple_proj),
 #undef F
 };
 

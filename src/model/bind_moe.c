@@ -17,7 +17,8 @@ static void spread(const m5_matrix *all, int n_expert, int64_t rows, int64_t fir
 }
 
 /* names of a fused gate+up, and of the three stacked matrices; *found tells whether this layout is the one in the file. */
-static int bind_stacked(m5_binder *b, const char *prefix, const char *gate_up, const char *gate, const char *up, const char *down, m5_layer_weights *w, bool *found)
+static int bind_stacked(m5_binder *b, const char *prefix, const char *gate_up, const char *gate, const char *up, const char *down,
+                        m5_layer_weights *w, bool *found)
 {
     const m5_config *c = &b->w->config;
     const int64_t width = c->n_ffn_expert, n = c->n_expert;
@@ -77,7 +78,8 @@ int m5_bind_experts(m5_binder *b, const char *prefix, const m5_slot *slot, m5_la
         char at[M5_BIND_NAME_BYTES];
         size_t len = strcspn(p, "|");
         snprintf(at, sizeof at, "%s%.*s.", prefix, (int)len, p);
-        int rc = bind_stacked(b, at, "gate_up_proj|gate_up_proj.weight", "gate_proj.weight", "up_proj.weight", "down_proj|down_proj.weight", w, &found);
+        int rc =
+            bind_stacked(b, at, "gate_up_proj|gate_up_proj.weight", "gate_proj.weight", "up_proj.weight", "down_proj|down_proj.weight", w, &found);
         if (rc || found) return rc;
         if (!folder[0]) snprintf(folder, sizeof folder, "%.*s", (int)len, p);
         p += len + (p[len] == '|');

@@ -127,8 +127,8 @@ bool m5_hf_layer_types(m5_source *s, m5_layer_kind *kinds, int n_layer)
         int k = 0;
         while (k < 3 && !m5_slice_is(t, names[k])) k++;
         if (k == 3) {
-            m5_src_fail(s, M5_ERR_UNSUPPORTED, "%slayer_types[%d] \"%.*s\" is not supported (full_attention, sliding_attention, linear_attention)", s->path, i,
-                        (int)(t.n > 60 ? 60 : t.n), t.p);
+            m5_src_fail(s, M5_ERR_UNSUPPORTED, "%slayer_types[%d] \"%.*s\" is not supported (full_attention, sliding_attention, linear_attention)",
+                        s->path, i, (int)(t.n > 60 ? 60 : t.n), t.p);
             return false;
         }
         kinds[i] = (m5_layer_kind)k;
@@ -179,10 +179,11 @@ void m5_gguf_base(m5_config *c, m5_source *s)
     c->rms_eps = (float)m5_src_real(s, "attention.layer_norm_rms_epsilon", 1e-6, 0, 1);
     c->embd_scale = 1;
     int64_t n_vocab = embd ? embd->dims[1] : tokens ? (int64_t)tokens->n : m5_src_int(s, "vocab_size", M5_REQUIRED, 1, M5_MAX_VOCAB);
-    if (n_vocab < 1 || n_vocab > M5_MAX_VOCAB) m5_src_fail(s, M5_ERR_FORMAT, "the vocabulary has %" PRId64 " rows, expected 1 to %d", n_vocab, M5_MAX_VOCAB);
+    if (n_vocab < 1 || n_vocab > M5_MAX_VOCAB)
+        m5_src_fail(s, M5_ERR_FORMAT, "the vocabulary has %" PRId64 " rows, expected 1 to %d", n_vocab, M5_MAX_VOCAB);
     if (c->n_layer < 1 || c->n_layer > M5_MAX_LAYERS) {
-        m5_src_fail(s, M5_ERR_FORMAT, "%s.block_count %d with nextn_predict_layers %d leaves %d layers, expected 1 to %d", s->path, n_block, c->n_mtp, c->n_layer,
-                    M5_MAX_LAYERS);
+        m5_src_fail(s, M5_ERR_FORMAT, "%s.block_count %d with nextn_predict_layers %d leaves %d layers, expected 1 to %d", s->path, n_block, c->n_mtp,
+                    c->n_layer, M5_MAX_LAYERS);
     }
     if (!m5_src_ok(s)) return;
     c->n_vocab = (int)n_vocab;
@@ -196,7 +197,8 @@ void m5_gguf_base(m5_config *c, m5_source *s)
         l->n_ffn = m5_src_layer_int(s, "feed_forward_length", i, c->n_layer, 0, 0, M5_MAX_FFN);
         int v_dim = m5_src_int(s, "attention.value_length", l->head_dim, 1, M5_MAX_HEAD_DIM);
         if (v_dim != l->head_dim) {
-            m5_src_fail(s, M5_ERR_UNSUPPORTED, "%s.attention.value_length %d differs from key_length %d, which is not supported", s->path, v_dim, l->head_dim);
+            m5_src_fail(s, M5_ERR_UNSUPPORTED, "%s.attention.value_length %d differs from key_length %d, which is not supported", s->path, v_dim,
+                        l->head_dim);
         }
     }
     static const char *const eos[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
@@ -266,8 +268,8 @@ static void check_layer(m5_source *s, const m5_config *c, int i, const m5_layer_
     }
     if (l->mixer != M5_MIX_GDN) return;
     if (c->gdn_n_k_head < 1 || c->gdn_n_v_head < 1 || c->gdn_n_v_head % c->gdn_n_k_head || c->gdn_k_dim < 1 || c->gdn_v_dim < 1) {
-        m5_src_fail(s, M5_ERR_FORMAT, "layer %d: linear attention with %d key heads of %d and %d value heads of %d is not possible", i, c->gdn_n_k_head, c->gdn_k_dim,
-                    c->gdn_n_v_head, c->gdn_v_dim);
+        m5_src_fail(s, M5_ERR_FORMAT, "layer %d: linear attention with %d key heads of %d and %d value heads of %d is not possible", i,
+                    c->gdn_n_k_head, c->gdn_k_dim, c->gdn_n_v_head, c->gdn_v_dim);
     } else if (c->gdn_conv != 4) {
         m5_src_fail(s, M5_ERR_UNSUPPORTED, "linear attention with a convolution over %d tokens is not supported (4)", c->gdn_conv);
     }
@@ -300,8 +302,8 @@ static int unknown_family(m5_error *err, const char *key, m5_slice value, bool g
     return rc;
 }
 
-/* Other quantisations of Hugging Face checkpoints change tensor names; say so instead of reporting a missing tensor. fp8 keeps the names and is reported
- * with its tensor. */
+/* Other quantisations of Hugging Face checkpoints change tensor names; say so instead of reporting a missing tensor. fp8 keeps the names and is
+ * reported with its tensor. */
 static void check_quant_method(m5_source *s)
 {
     m5_slice method = m5_json_str(m5_json_path(s->top, "quantization_config.quant_method"));
@@ -342,7 +344,8 @@ int m5_config_from_gguf(m5_config *c, const struct m5_gguf *g, m5_error *err)
     int rc = 0;
     memset(c, 0, sizeof *c);
     m5_slice arch = {"", 0}, name = {"", 0};
-    if (!m5_gguf_str(g, "general.architecture", &arch)) return m5_error_set(err, M5_ERR_FORMAT, "%s: general.architecture is missing", m5_gguf_path(g, 0));
+    if (!m5_gguf_str(g, "general.architecture", &arch))
+        return m5_error_set(err, M5_ERR_FORMAT, "%s: general.architecture is missing", m5_gguf_path(g, 0));
     const m5_family *f = m5_family_of_gguf(arch);
     if (!f) return unknown_family(err, "general.architecture", arch, true);
     m5_source s = {.gguf = g, .rc = &rc, .err = err};

@@ -20,10 +20,10 @@ typedef enum m5_ffn_kind { M5_FFN_DENSE, M5_FFN_MOE, M5_FFN_DENSE_AND_MOE /* gem
 
 /* Rotary embedding in its final form: scaling (linear, llama3, yarn, proportional) is already in inv_freq and attn_factor. */
 typedef struct m5_rope {
-    int n_rot;          /* rotary width r: components [0, r) rotate, the rest passes through */
-    bool pairs;         /* true: adjacent pairs (2j, 2j+1), GGUF llama; false: half-split (j, j + r/2) */
-    float *inv_freq;    /* [n_rot / 2] */
-    float attn_factor;  /* multiplied into cos and sin */
+    int n_rot;         /* rotary width r: components [0, r) rotate, the rest passes through */
+    bool pairs;        /* true: adjacent pairs (2j, 2j+1), GGUF llama; false: half-split (j, j + r/2) */
+    float *inv_freq;   /* [n_rot / 2] */
+    float attn_factor; /* multiplied into cos and sin */
 } m5_rope;
 
 typedef struct m5_layer_config {
@@ -38,16 +38,16 @@ typedef struct m5_layer_config {
 } m5_layer_config;
 
 typedef struct m5_config {
-    char family[32];        /* row name in the family table: "qwen3_5", "gemma3", ... */
-    char name[128];         /* general.name or folder name, for people */
-    int n_layer;            /* without MTP blocks */
+    char family[32]; /* row name in the family table: "qwen3_5", "gemma3", ... */
+    char name[128];  /* general.name or folder name, for people */
+    int n_layer;     /* without MTP blocks */
     int n_embd, n_vocab;
-    int n_ctx_train;        /* max_position_embeddings */
+    int n_ctx_train; /* max_position_embeddings */
     float rms_eps;
     m5_act_kind act;
-    float embd_scale;       /* 1, or sqrt(n_embd) for gemma */
-    float final_softcap;    /* 0 = none */
-    bool tied;              /* head = embedding table */
+    float embd_scale;    /* 1, or sqrt(n_embd) for gemma */
+    float final_softcap; /* 0 = none */
+    bool tied;           /* head = embedding table */
     m5_rope ropes[M5_MAX_ROPES];
     int n_rope;
     m5_layer_config layers[M5_MAX_LAYERS];
@@ -62,14 +62,14 @@ typedef struct m5_config {
 
     /* gated delta net */
     int gdn_n_k_head, gdn_n_v_head, gdn_k_dim, gdn_v_dim, gdn_conv; /* conv = kernel width, 4 */
-    bool gdn_tiled;         /* true: value head h uses key head h % n_k_head (GGUF qwen35); false: h / (n_v / n_k) */
+    bool gdn_tiled; /* true: value head h uses key head h % n_k_head (GGUF qwen35); false: h / (n_v / n_k) */
 
     /* mixture of experts */
     int n_expert, n_expert_used, n_ffn_expert, n_ffn_shared; /* n_ffn_shared 0 = no shared expert */
-    bool expert_renorm;     /* divide the chosen weights by their sum */
+    bool expert_renorm;                                      /* divide the chosen weights by their sum */
 
     /* gemma 4 */
-    int n_ple;              /* width of per-layer embeddings, 0 = none */
+    int n_ple; /* width of per-layer embeddings, 0 = none */
     int n_vocab_ple;
 
     /* next-token head (Qwen3.5 mtp): number of extra blocks, 0 or 1 */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rotary tables in their final form, from the dictionaries of config.json or the rope.* keys of GGUF. Room: model/families/family.h, "rotary embedding".
- * Not here: the rotation itself (forward pass) and which layer uses which table (families). */
+/* Rotary tables in their final form, from the dictionaries of config.json or the rope.* keys of GGUF. Room: model/families/family.h, "rotary
+ * embedding". Not here: the rotation itself (forward pass) and which layer uses which table (families). */
 #include "base/mem.h"
 #include "model/families/family.h"
 
@@ -9,7 +9,10 @@
 
 static const double TWO_PI = 6.283185307179586;
 
-double m5_rope_mscale(double factor, double m) { return factor > 1 ? 0.1 * m * log(factor) + 1 : 1; }
+double m5_rope_mscale(double factor, double m)
+{
+    return factor > 1 ? 0.1 * m * log(factor) + 1 : 1;
+}
 
 /* llama3: long wavelengths are stretched by the factor, short ones kept, a linear blend between. */
 static double scale_llama3(double inv, const m5_rope_spec *p)
@@ -65,9 +68,11 @@ static void fill_table(double *inv, int n_rot, const m5_rope_spec *p)
 static int check_spec(const m5_rope_spec *p, int n_rot, m5_error *err)
 {
     if (n_rot < 2 || n_rot > p->head_dim || n_rot % 2) {
-        return m5_error_set(err, M5_ERR_UNSUPPORTED, "rotary width %d does not fit head_dim %d (must be even and at most as wide)", n_rot, p->head_dim);
+        return m5_error_set(err, M5_ERR_UNSUPPORTED, "rotary width %d does not fit head_dim %d (must be even and at most as wide)", n_rot,
+                            p->head_dim);
     }
-    if (p->kind == M5_ROPE_YARN && !(p->theta > 1.0001)) return m5_error_set(err, M5_ERR_FORMAT, "rope_theta is %g, yarn needs more than 1", p->theta);
+    if (p->kind == M5_ROPE_YARN && !(p->theta > 1.0001))
+        return m5_error_set(err, M5_ERR_FORMAT, "rope_theta is %g, yarn needs more than 1", p->theta);
     if (p->kind == M5_ROPE_LLAMA3 && !(p->high_freq > p->low_freq)) {
         return m5_error_set(err, M5_ERR_FORMAT, "rope high_freq_factor %g is not above low_freq_factor %g", p->high_freq, p->low_freq);
     }
@@ -83,8 +88,10 @@ int m5_rope_add(m5_config *c, const m5_rope_spec *spec, m5_error *err)
     if (rc) return rc;
     if (c->n_rope == M5_MAX_ROPES) return m5_error_set(err, M5_ERR_LIMIT, "more than %d kinds of rotary embedding", M5_MAX_ROPES);
     fill_table(inv, r.n_rot, spec);
-    if (spec->attn_factor > 0) r.attn_factor = (float)spec->attn_factor;
-    else if (spec->kind == M5_ROPE_YARN) r.attn_factor = (float)yarn_attn_factor(spec);
+    if (spec->attn_factor > 0)
+        r.attn_factor = (float)spec->attn_factor;
+    else if (spec->kind == M5_ROPE_YARN)
+        r.attn_factor = (float)yarn_attn_factor(spec);
     r.inv_freq = m5_alloc(M5_MEM_WEIGHTS, (size_t)(r.n_rot / 2) * sizeof *r.inv_freq);
     if (!r.inv_freq) return m5_error_set(err, M5_ERR_NOMEM, "no memory for a rotary table");
     for (int j = 0; j < r.n_rot / 2; j++) r.inv_freq[j] = (float)inv[j];
@@ -180,7 +187,8 @@ int m5_gguf_rope(m5_config *c, m5_source *s, m5_rope_spec *spec, bool use_freqs)
     spec->n_rot = m5_src_int(s, "rope.dimension_count", spec->n_rot, 1, M5_MAX_HEAD_DIM);
     double factor = m5_src_real(s, "rope.scaling.factor", m5_src_real(s, "rope.scale_linear", 0, 0, 1e6), 0, 1e6);
     if (type.n && !m5_slice_is(type, "none") && !m5_slice_is(type, "linear") && !m5_slice_is(type, "yarn")) {
-        m5_src_fail(s, M5_ERR_UNSUPPORTED, "%s.rope.scaling.type \"%.*s\" is not supported (none, linear, yarn)", s->path, (int)(type.n > 60 ? 60 : type.n), type.p);
+        m5_src_fail(s, M5_ERR_UNSUPPORTED, "%s.rope.scaling.type \"%.*s\" is not supported (none, linear, yarn)", s->path,
+                    (int)(type.n > 60 ? 60 : type.n), type.p);
     }
     if (factor > 0 && spec->kind == M5_ROPE_DEFAULT && !m5_slice_is(type, "none")) {
         spec->factor = factor;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens a model: finds out what a path is, maps its files, reads configuration and texts, binds the weights, computes the fingerprint.
- * Room: model/weights.h; the home of xxHash. Not here: containers (gguf.c, safetensors.c), meaning of keys (config.c, families/), binding (bind*.c). */
+ * Room: model/weights.h; the home of xxHash. Not here: containers (gguf.c, safetensors.c), meaning of keys (config.c, families/), binding (bind*.c).
+ */
 #include "model/weights.h"
 
 #include "base/mem.h"
@@ -160,8 +161,9 @@ static bool ends_with(const char *s, const char *end)
 /* Tensors of towers that a text model has no use for, and leftovers of old savers. */
 static bool is_foreign(const char *name)
 {
-    static const char *const parts[] = {"visual.", "vision_", "embed_vision", "audio_tower", "embed_audio", "multi_modal_projector", "mm_projector", "rotary_emb.inv_freq",
-                                        "lm_head.", "rope_freqs."};
+    static const char *const parts[] = {
+        "visual.", "vision_", "embed_vision", "audio_tower", "embed_audio", "multi_modal_projector", "mm_projector", "rotary_emb.inv_freq",
+        "lm_head."};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (strstr(name, parts[i])) return true;
     }
@@ -309,13 +311,21 @@ static int open_path(m5_weights *w, const char *path, print_hash *hash, m5_error
     if (!v) return m5_error_set(err, M5_ERR_NOMEM, "no memory to look into %s", path);
     int rc = look_into(path, v, err);
     if (rc == 0) {
-        if (v->pointer[0]) rc = lfs_error(v->pointer, err);
-        else if (v->n_safetensors) rc = open_folder(w, path, hash, err);
-        else if (v->n_gguf == 1) rc = open_gguf(w, v->gguf, hash, err);
-        else if (v->n_gguf) rc = m5_error_set(err, M5_ERR_ARG, "%s holds %d GGUF models; give the file itself, for example %s", path, v->n_gguf, v->gguf);
-        else if (v->n_pickle) rc = m5_error_set(err, M5_ERR_UNSUPPORTED, "%s holds only PyTorch files (.bin, .pt), which are not supported; use safetensors or GGUF", path);
-        else if (v->n_names == 0) rc = m5_error_set(err, M5_ERR_NOTFOUND, "the folder %s is empty", path);
-        else rc = m5_error_set(err, M5_ERR_NOTFOUND, "%s holds no model (no .safetensors or .gguf file)", path);
+        if (v->pointer[0])
+            rc = lfs_error(v->pointer, err);
+        else if (v->n_safetensors)
+            rc = open_folder(w, path, hash, err);
+        else if (v->n_gguf == 1)
+            rc = open_gguf(w, v->gguf, hash, err);
+        else if (v->n_gguf)
+            rc = m5_error_set(err, M5_ERR_ARG, "%s holds %d GGUF models; give the file itself, for example %s", path, v->n_gguf, v->gguf);
+        else if (v->n_pickle)
+            rc = m5_error_set(err, M5_ERR_UNSUPPORTED, "%s holds only PyTorch files (.bin, .pt), which are not supported; use safetensors or GGUF",
+                              path);
+        else if (v->n_names == 0)
+            rc = m5_error_set(err, M5_ERR_NOTFOUND, "the folder %s is empty", path);
+        else
+            rc = m5_error_set(err, M5_ERR_NOTFOUND, "%s holds no model (no .safetensors or .gguf file)", path);
     }
     m5_free(v);
     return rc;
@@ -364,7 +374,8 @@ int m5_weights_each_tensor(const m5_weights *w, m5_tensor_fn fn, void *ctx)
     for (size_t i = 0; i < m5_store_n_tensors(w->store) && rc == 0; i++) {
         m5_tensor t;
         m5_store_tensor_at(w->store, i, &t);
-        rc = fn(ctx, &(m5_tensor_info){t.name, t.type_name, m5_store_path(w->store, t.file), t.n_dims, t.shape, t.n_bytes, m5_store_is_used(w->store, t.entry)});
+        rc = fn(ctx, &(m5_tensor_info){t.name, t.type_name, m5_store_path(w->store, t.file), t.n_dims, t.shape, t.n_bytes,
+                                       m5_store_is_used(w->store, t.entry)});
     }
     return rc;
 }

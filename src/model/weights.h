@@ -19,66 +19,66 @@ typedef struct m5_layer_weights {
     const float *ffn_post_norm;  /* gemma, else NULL */
 
     /* attention */
-    m5_matrix q, k, v, o;        /* v absent with k_eq_v: V is the raw k projection */
+    m5_matrix q, k, v, o;                           /* v absent with k_eq_v: V is the raw k projection */
     const float *q_bias, *k_bias, *v_bias, *o_bias; /* NULL when absent */
     const float *q_norm, *k_norm;                   /* [head_dim] or NULL */
 
     /* gated delta net */
     m5_matrix gdn_qkv, gdn_z, gdn_b, gdn_a, gdn_out;
-    const float *gdn_conv;       /* [2 * Kh*dk + Vh*dv, conv] */
-    const float *gdn_a_neg;      /* [Vh] = -exp(A_log) */
-    const float *gdn_dt_bias;    /* [Vh] */
-    const float *gdn_norm;       /* [dv], plain */
+    const float *gdn_conv;    /* [2 * Kh*dk + Vh*dv, conv] */
+    const float *gdn_a_neg;   /* [Vh] = -exp(A_log) */
+    const float *gdn_dt_bias; /* [Vh] */
+    const float *gdn_norm;    /* [dv], plain */
 
     /* dense FFN */
     m5_matrix gate, up, down;
     const float *gate_bias, *up_bias, *down_bias;
 
     /* mixture of experts */
-    m5_matrix router;            /* [n_expert, n_embd] */
+    m5_matrix router;                        /* [n_expert, n_embd] */
     m5_matrix *exp_gate, *exp_up, *exp_down; /* [n_expert] each */
     m5_matrix shared_gate, shared_up, shared_down;
-    m5_matrix shared_router;     /* [1, n_embd]; sigmoid of it scales the shared expert; absent = 1 */
+    m5_matrix shared_router; /* [1, n_embd]; sigmoid of it scales the shared expert; absent = 1 */
 
     /* gemma 4 */
-    const float *router_scale;   /* [n_embd], already times n_embd^-0.5 */
-    const float *expert_scale;   /* [n_expert] */
+    const float *router_scale; /* [n_embd], already times n_embd^-0.5 */
+    const float *expert_scale; /* [n_expert] */
     const float *ffn_post_norm_1, *ffn_pre_norm_2, *ffn_post_norm_2;
     m5_matrix ple_gate, ple_proj;
     const float *ple_post_norm;
-    float layer_scalar;          /* 1 unless the file says otherwise */
+    float layer_scalar; /* 1 unless the file says otherwise */
 } m5_layer_weights;
 
 typedef struct m5_mtp_weights {
-    m5_matrix fc;                /* [n_embd, 2 * n_embd]: embedding half first */
+    m5_matrix fc; /* [n_embd, 2 * n_embd]: embedding half first */
     const float *embd_norm, *hidden_norm, *out_norm;
-    m5_matrix embd, head;        /* absent = the model's own */
+    m5_matrix embd, head; /* absent = the model's own */
     m5_layer_weights layer;
 } m5_mtp_weights;
 
 typedef struct m5_weights {
     m5_config config;
-    m5_matrix embd;              /* [n_vocab, n_embd] */
-    m5_matrix head;              /* the same matrix when tied */
+    m5_matrix embd; /* [n_vocab, n_embd] */
+    m5_matrix head; /* the same matrix when tied */
     const float *out_norm;
-    m5_matrix ple_embd;          /* [n_vocab_ple, n_layer * n_ple] */
-    m5_matrix ple_model_proj;    /* [n_layer * n_ple, n_embd] */
-    const float *ple_proj_norm;  /* [n_ple] */
-    m5_layer_weights *layers;    /* [n_layer] */
-    m5_mtp_weights mtp;          /* valid when config.n_mtp > 0 */
+    m5_matrix ple_embd;         /* [n_vocab_ple, n_layer * n_ple] */
+    m5_matrix ple_model_proj;   /* [n_layer * n_ple, n_embd] */
+    const float *ple_proj_norm; /* [n_ple] */
+    m5_layer_weights *layers;   /* [n_layer] */
+    m5_mtp_weights mtp;         /* valid when config.n_mtp > 0 */
 
     /* Text side of the file, for text/: exactly one of tokenizer_json and gguf_meta is set. */
-    char *tokenizer_json;        /* bytes of tokenizer.json, or NULL */
+    char *tokenizer_json; /* bytes of tokenizer.json, or NULL */
     size_t n_tokenizer_json;
-    char *chat_template;         /* the model's own template, NUL-terminated, or NULL */
-    char *tool_template;         /* a separate tool_use template, or NULL */
-    m5_json *tokenizer_config;   /* tokenizer_config.json or NULL */
-    const struct m5_gguf *gguf;  /* the opened GGUF (first split), or NULL */
+    char *chat_template;        /* the model's own template, NUL-terminated, or NULL */
+    char *tool_template;        /* a separate tool_use template, or NULL */
+    m5_json *tokenizer_config;  /* tokenizer_config.json or NULL */
+    const struct m5_gguf *gguf; /* the opened GGUF (first split), or NULL */
 
-    uint64_t file_bytes;         /* of all weight files */
+    uint64_t file_bytes; /* of all weight files */
     uint64_t n_params;
-    char format[16];             /* "gguf", "safetensors", "mlx" */
-    char fingerprint[65];        /* hex: changes when weights, config, tokenizer or template change; cheap (sizes, mtimes, headers, samples) */
+    char format[16];                /* "gguf", "safetensors", "mlx" */
+    char fingerprint[65];           /* hex: changes when weights, config, tokenizer or template change; cheap (sizes, mtimes, headers, samples) */
     struct m5_weights_store *store; /* mappings and own memory */
 } m5_weights;
 
@@ -97,9 +97,9 @@ int m5_weights_each_matrix(m5_weights *w, m5_matrix_fn fn, void *ctx);
 typedef struct m5_tensor_info {
     const char *name, *type, *path; /* borrowed for the call */
     int n_dims;
-    const int64_t *shape;           /* outermost first, whatever the container */
+    const int64_t *shape; /* outermost first, whatever the container */
     size_t n_bytes;
-    bool bound;                     /* used by the model; false for vision towers and the like */
+    bool bound; /* used by the model; false for vision towers and the like */
 } m5_tensor_info;
 typedef int (*m5_tensor_fn)(void *ctx, const m5_tensor_info *t);
 int m5_weights_each_tensor(const m5_weights *w, m5_tensor_fn fn, void *ctx);

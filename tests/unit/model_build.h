@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds model files in memory or in a folder for the tests of config and weights: a safetensors writer, a GGUF writer, and deterministic numbers. Independent of
- * the readers under test: it knows only the two formats. */
+/* Builds model files in memory or in a folder for the tests of config and weights: a safetensors writer, a GGUF writer, and deterministic numbers.
+ * Independent of the readers under test: it knows only the two formats. */
 #ifndef M5_TESTS_MODEL_BUILD_H
 #define M5_TESTS_MODEL_BUILD_H
 
@@ -33,7 +33,8 @@ typedef struct tb_st {
 
 static inline void tb_st_add(tb_st *f, const char *name, const char *dtype, const char *shape, const void *p, size_t n)
 {
-    m5_buf_printf(&f->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", f->header.n ? "," : "{", name, dtype, shape, f->data.n, f->data.n + n);
+    m5_buf_printf(&f->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", f->header.n ? "," : "{", name, dtype, shape,
+                  f->data.n, f->data.n + n);
     m5_buf_append(&f->data, p, n);
 }
 
@@ -59,7 +60,10 @@ static inline void tb_st_from(tb_st *f, const char *name, const char *shape, con
     free(v);
 }
 
-static inline void tb_st_f32(tb_st *f, const char *name, const char *shape) { tb_st_from(f, name, shape, name, 0); }
+static inline void tb_st_f32(tb_st *f, const char *name, const char *shape)
+{
+    tb_st_from(f, name, shape, name, 0);
+}
 
 static inline void tb_write(const char *dir, const char *name, const void *p, size_t n)
 {
@@ -74,8 +78,10 @@ static inline void tb_write(const char *dir, const char *name, const void *p, si
 static inline void tb_st_write(tb_st *f, const char *dir)
 {
     m5_buf all = {0};
-    if (f->header.n) m5_buf_putc(&f->header, '}');
-    else m5_buf_puts(&f->header, "{}");
+    if (f->header.n)
+        m5_buf_putc(&f->header, '}');
+    else
+        m5_buf_puts(&f->header, "{}");
     while (f->header.n % 8) m5_buf_putc(&f->header, ' ');
     for (int i = 0; i < 8; i++) m5_buf_putc(&all, (char)(f->header.n >> 8 * i & 255));
     m5_buf_append(&all, f->header.p, f->header.n);
@@ -201,9 +207,11 @@ static inline void tb_dir_remove(const char *dir)
     if (!dir[0] || m5_dir_list(&names, &n, dir, NULL)) return;
     for (size_t i = 0; i < n; i++) {
         char path[512];
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-        if (m5_path_is_dir(path)) tb_dir_remove(path);
-        else unlink(path);
+        snprintf(path, sizeof path, "%.255s/%.255s", dir, names[i]);
+        if (m5_path_is_dir(path))
+            tb_dir_remove(path);
+        else
+            unlink(path);
         m5_free(names[i]);
     }
     m5_free(names);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Configurations: facts per family, values of omitted keys, old and new spellings, rotary tables against published check values, and malformed input. */
+/* Configurations: facts per family, values of omitted keys, old and new spellings, rotary tables against published check values, and malformed input.
+ */
 #include "model/config.h"
 
 #include "model_build.h"
@@ -23,16 +24,20 @@ static int parse(const char *json)
     return rc;
 }
 
-static bool near_rel(double a, double b) { return fabs(a - b) <= 2e-7 * fabs(b); }
+static bool near_rel(double a, double b)
+{
+    return fabs(a - b) <= 2e-7 * fabs(b);
+}
 
 #define OK(json) T_CHECK(parse(json) == 0, "%s", err.text)
-#define FAILS(json, want, part) \
-    do { \
-        int t_rc = parse(json); \
-        T_CHECK(t_rc == (want) && strstr(err.text, part), "rc %d, \"%s\"", t_rc, err.text); \
-        T_CHECK(err.code == t_rc && c.n_layer == 0 && c.n_rope == 0); \
+#define FAILS(json, want, part)                                                                                                                      \
+    do {                                                                                                                                             \
+        int t_rc = parse(json);                                                                                                                      \
+        T_CHECK(t_rc == (want) && strstr(err.text, part), "rc %d, \"%s\"", t_rc, err.text);                                                          \
+        T_CHECK(err.code == t_rc && c.n_layer == 0 && c.n_rope == 0);                                                                                \
     } while (0)
-#define INV(rope, j, value) T_CHECK(c.n_rope > (rope) && near_rel(c.ropes[rope].inv_freq[j], value), "inv_freq[%d], expected %.9g", j, (double)(value))
+#define INV(rope, j, value)                                                                                                                          \
+    T_CHECK(c.n_rope > (rope) && near_rel(c.ropes[rope].inv_freq[j], value), "inv_freq[%d], expected %.9g", j, (double)(value))
 
 #define SIZES "\"num_hidden_layers\":4,\"hidden_size\":64,\"num_attention_heads\":4,\"vocab_size\":100,"
 
@@ -40,8 +45,10 @@ static bool near_rel(double a, double b) { return fabs(a - b) <= 2e-7 * fabs(b);
 
 static void test_rope_llama3(void)
 {
-    OK("{\"model_type\":\"llama\",\"num_hidden_layers\":32,\"hidden_size\":4096,\"num_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":14336,"
-       "\"vocab_size\":128256,\"rope_theta\":500000.0,\"max_position_embeddings\":131072,\"rms_norm_eps\":1e-5,\"rope_scaling\":{\"factor\":8.0,\"low_freq_factor\":1.0,"
+    OK("{\"model_type\":\"llama\",\"num_hidden_layers\":32,\"hidden_size\":4096,\"num_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_"
+       "size\":14336,"
+       "\"vocab_size\":128256,\"rope_theta\":500000.0,\"max_position_embeddings\":131072,\"rms_norm_eps\":1e-5,\"rope_scaling\":{\"factor\":8.0,"
+       "\"low_freq_factor\":1.0,"
        "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"}}");
     T_EQ_INT(c.n_rope, 1);
     T_EQ_INT(c.ropes[0].n_rot, 128);
@@ -54,8 +61,10 @@ static void test_rope_llama3(void)
     T_EQ_INT(c.layers[31].head_dim, 128);
     T_EQ_INT(c.layers[31].n_head_kv, 8);
     T_CHECK(c.rms_eps == 1e-5f && c.act == M5_ACT_SILU && !c.tied);
-    OK("{\"model_type\":\"llama\",\"num_hidden_layers\":16,\"hidden_size\":2048,\"num_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":8192,\"head_dim\":64,"
-       "\"vocab_size\":128256,\"tie_word_embeddings\":true,\"rope_parameters\":{\"rope_theta\":500000.0,\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+    OK("{\"model_type\":\"llama\",\"num_hidden_layers\":16,\"hidden_size\":2048,\"num_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_"
+       "size\":8192,\"head_dim\":64,"
+       "\"vocab_size\":128256,\"tie_word_embeddings\":true,\"rope_parameters\":{\"rope_theta\":500000.0,\"factor\":32.0,\"low_freq_factor\":1.0,"
+       "\"high_freq_factor\":4.0,"
        "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"}}");
     INV(0, 14, pow(5e5, -28.0 / 64));
     INV(0, 15, 0.00129054793);
@@ -66,7 +75,8 @@ static void test_rope_llama3(void)
 
 static void test_rope_yarn(void)
 {
-    OK("{\"model_type\":\"qwen3\"," SIZES "\"intermediate_size\":96,\"num_key_value_heads\":2,\"max_position_embeddings\":131072,\"rope_theta\":1000000,"
+    OK("{\"model_type\":\"qwen3\"," SIZES
+       "\"intermediate_size\":96,\"num_key_value_heads\":2,\"max_position_embeddings\":131072,\"rope_theta\":1000000,"
        "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"original_max_position_embeddings\":32768}}");
     T_EQ_INT(c.ropes[0].n_rot, 128); /* head_dim of this family is 128 unless the file says otherwise, whatever hidden_size / heads is */
     T_CHECK(near_rel(c.ropes[0].attn_factor, 1.13862944), "%.9g", (double)c.ropes[0].attn_factor);
@@ -75,7 +85,8 @@ static void test_rope_yarn(void)
     INV(0, 36, 0.000179841156);
     INV(0, 40, pow(1e6, -80.0 / 128) / 4);
     INV(0, 63, pow(1e6, -126.0 / 128) / 4);
-    OK("{\"model_type\":\"ministral3\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":16,\"vocab_size\":100,\"intermediate_size\":96}"); /* no dictionary at all: the published yarn values */
+    OK("{\"model_type\":\"ministral3\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":16,\"vocab_size\":100,\"intermediate_"
+       "size\":96}"); /* no dictionary at all: the published yarn values */
     T_EQ_INT(c.ropes[0].n_rot, 128);
     T_CHECK(c.ropes[0].attn_factor == 1.0f, "%.9g", (double)c.ropes[0].attn_factor);
     INV(0, 20, pow(1e6, -40.0 / 128));
@@ -90,7 +101,8 @@ static void test_rope_plain(void)
 {
     OK("{\"model_type\":\"qwen3\"," SIZES "\"intermediate_size\":96,\"num_key_value_heads\":2,\"rope_theta\":1000000}");
     INV(0, 1, 0.805842188);
-    OK("{\"model_type\":\"qwen3_5\",\"text_config\":{" SIZES "\"intermediate_size\":96,\"num_key_value_heads\":2,\"rope_parameters\":{\"rope_type\":\"default\","
+    OK("{\"model_type\":\"qwen3_5\",\"text_config\":{" SIZES
+       "\"intermediate_size\":96,\"num_key_value_heads\":2,\"rope_parameters\":{\"rope_type\":\"default\","
        "\"rope_theta\":1e7,\"partial_rotary_factor\":0.25,\"mrope_interleaved\":true,\"mrope_section\":[11,11,10]}}}");
     T_EQ_INT(c.ropes[0].n_rot, 64);
     INV(0, 1, 0.60429639);
@@ -117,7 +129,8 @@ static void test_defaults_plain(void)
     T_EQ_INT(c.layers[0].n_head_kv, 4);
     T_CHECK(c.rms_eps == 1e-6f && !c.tied && c.embd_scale == 1 && c.attn_scale <= 0);
     INV(0, 1, pow(1e4, -2.0 / 16));
-    OK("{\"model_type\":\"mistral\",\"num_hidden_layers\":2,\"hidden_size\":256,\"num_attention_heads\":16,\"vocab_size\":100,\"intermediate_size\":96}");
+    OK("{\"model_type\":\"mistral\",\"num_hidden_layers\":2,\"hidden_size\":256,\"num_attention_heads\":16,\"vocab_size\":100,\"intermediate_size\":"
+       "96}");
     T_EQ_INT(c.layers[0].n_head_kv, 8);
     T_EQ_INT(c.layers[1].window, 4096);
     OK("{\"model_type\":\"mistral\"," SIZES "\"intermediate_size\":96,\"num_key_value_heads\":null,\"head_dim\":null,\"sliding_window\":null}");
@@ -140,18 +153,22 @@ static void test_defaults_qwen(void)
 {
     OK("{\"model_type\":\"qwen2\"," SIZES "\"num_key_value_heads\":2,\"intermediate_size\":96,\"sliding_window\":32,\"max_window_layers\":1}");
     T_EQ_INT(c.layers[3].window, 0); /* the window is ignored unless use_sliding_window */
-    OK("{\"model_type\":\"qwen2\"," SIZES "\"num_key_value_heads\":2,\"intermediate_size\":96,\"sliding_window\":32,\"max_window_layers\":1,\"use_sliding_window\":true}");
+    OK("{\"model_type\":\"qwen2\"," SIZES
+       "\"num_key_value_heads\":2,\"intermediate_size\":96,\"sliding_window\":32,\"max_window_layers\":1,\"use_sliding_window\":true}");
     T_EQ_INT(c.layers[0].window, 0);
     T_EQ_INT(c.layers[1].window, 32);
-    OK("{\"model_type\":\"qwen3_moe\"," SIZES "\"moe_intermediate_size\":24,\"num_local_experts\":8,\"num_experts_per_tok\":2,\"mlp_only_layers\":[1],\"intermediate_size\":96}");
+    OK("{\"model_type\":\"qwen3_moe\"," SIZES
+       "\"moe_intermediate_size\":24,\"num_local_experts\":8,\"num_experts_per_tok\":2,\"mlp_only_layers\":[1],\"intermediate_size\":96}");
     T_EQ_INT(c.layers[0].n_head_kv, 4);
     T_EQ_INT(c.layers[0].head_dim, 16);
     T_EQ_INT(c.n_expert, 8);
     T_EQ_INT(c.n_ffn_shared, 0);
     T_CHECK(!c.expert_renorm && c.layers[0].ffn == M5_FFN_MOE && c.layers[1].ffn == M5_FFN_DENSE);
-    OK("{\"model_type\":\"qwen3_moe\"," SIZES "\"moe_intermediate_size\":24,\"decoder_sparse_step\":2,\"intermediate_size\":96,\"norm_topk_prob\":true}");
+    OK("{\"model_type\":\"qwen3_moe\"," SIZES
+       "\"moe_intermediate_size\":24,\"decoder_sparse_step\":2,\"intermediate_size\":96,\"norm_topk_prob\":true}");
     T_CHECK(c.expert_renorm && c.layers[0].ffn == M5_FFN_DENSE && c.layers[1].ffn == M5_FFN_MOE && c.n_expert == 128 && c.n_expert_used == 8);
-    OK("{\"model_type\":\"qwen3_5_moe\",\"tie_word_embeddings\":false,\"text_config\":{\"model_type\":\"qwen3_5_moe_text\"," SIZES "\"num_experts\":8,\"num_experts_per_tok\":3,"
+    OK("{\"model_type\":\"qwen3_5_moe\",\"tie_word_embeddings\":false,\"text_config\":{\"model_type\":\"qwen3_5_moe_text\"," SIZES
+       "\"num_experts\":8,\"num_experts_per_tok\":3,"
        "\"mtp_num_hidden_layers\":1,\"eos_token_id\":7}}");
     T_EQ_STR(c.family, "qwen3_5_moe");
     T_EQ_INT(c.layers[3].mixer, M5_MIX_ATTN);
@@ -168,7 +185,8 @@ static void test_defaults_qwen(void)
     T_EQ_INT(m5_config_row_values(&c), 3 * (32 * 128 * 128 + 3 * 8192));
     T_EQ_INT(c.eos[0], 7);
     INV(0, 1, pow(1e4, -2.0 / 64)); /* 1e4 is the class default here too, a quarter of the head turns */
-    OK("{\"model_type\":\"qwen3_5_text\"," SIZES "\"intermediate_size\":96,\"layer_types\":[\"full_attention\",\"linear_attention\",\"full_attention\",\"linear_attention\"]}");
+    OK("{\"model_type\":\"qwen3_5_text\"," SIZES
+       "\"intermediate_size\":96,\"layer_types\":[\"full_attention\",\"linear_attention\",\"full_attention\",\"linear_attention\"]}");
     T_CHECK(c.layers[0].mixer == M5_MIX_ATTN && c.layers[1].mixer == M5_MIX_GDN && c.layers[0].n_head_kv == 4);
     OK("{\"model_type\":\"qwen3_next\"," SIZES "\"num_experts\":16,\"full_attention_interval\":2}");
     T_CHECK(c.layers[0].mixer == M5_MIX_GDN && c.layers[1].mixer == M5_MIX_ATTN && c.expert_renorm && c.n_expert_used == 10);
@@ -182,10 +200,12 @@ static void test_defaults_gemma(void)
     T_EQ_INT(c.layers[0].window, 4096);
     T_EQ_INT(c.layers[1].window, 0);
     T_EQ_INT(c.layers[1].head_dim, 256);
-    OK("{\"model_type\":\"gemma2\"," SIZES "\"intermediate_size\":96,\"attn_logit_softcapping\":null,\"final_logit_softcapping\":null,\"hidden_act\":\"gelu\"}");
+    OK("{\"model_type\":\"gemma2\"," SIZES
+       "\"intermediate_size\":96,\"attn_logit_softcapping\":null,\"final_logit_softcapping\":null,\"hidden_act\":\"gelu\"}");
     T_CHECK(c.attn_softcap == 0 && c.final_softcap == 0 && c.act == M5_ACT_GELU_TANH);
     /* A multimodal file that leaves out everything equal to its class. */
-    OK("{\"model_type\":\"gemma3\",\"eos_token_id\":[1,106],\"text_config\":{\"model_type\":\"gemma3_text\",\"hidden_size\":2560,\"intermediate_size\":10240,"
+    OK("{\"model_type\":\"gemma3\",\"eos_token_id\":[1,106],\"text_config\":{\"model_type\":\"gemma3_text\",\"hidden_size\":2560,\"intermediate_"
+       "size\":10240,"
        "\"num_hidden_layers\":34,\"rope_scaling\":{\"factor\":8.0,\"rope_type\":\"linear\"},\"sliding_window\":1024}}");
     T_EQ_INT(c.n_vocab, 262208);
     T_EQ_INT(c.layers[0].n_head, 8);
@@ -196,7 +216,8 @@ static void test_defaults_gemma(void)
     T_EQ_INT(c.n_eos, 2);
     INV(c.layers[5].rope, 1, pow(1e6, -2.0 / 256) / 8);
     INV(c.layers[0].rope, 1, pow(1e4, -2.0 / 256)); /* local layers are never scaled */
-    OK("{\"model_type\":\"gemma3_text\"," SIZES "\"intermediate_size\":96,\"rope_theta\":500000,\"rope_local_base_freq\":20000,\"sliding_window_pattern\":2}");
+    OK("{\"model_type\":\"gemma3_text\"," SIZES
+       "\"intermediate_size\":96,\"rope_theta\":500000,\"rope_local_base_freq\":20000,\"sliding_window_pattern\":2}");
     INV(c.layers[1].rope, 1, pow(5e5, -2.0 / 256));
     INV(c.layers[0].rope, 1, pow(2e4, -2.0 / 256));
     T_CHECK(c.layers[0].window == 4096 && c.layers[1].window == 0);
@@ -204,8 +225,10 @@ static void test_defaults_gemma(void)
 
 static void test_gemma4(void)
 {
-    OK("{\"model_type\":\"gemma4\",\"text_config\":{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":12,\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
-       "\"vocab_size\":100,\"head_dim\":32,\"intermediate_size\":96,\"num_kv_shared_layers\":6,\"use_double_wide_mlp\":true,\"hidden_size_per_layer_input\":16,"
+    OK("{\"model_type\":\"gemma4\",\"text_config\":{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":12,\"hidden_size\":64,\"num_attention_"
+       "heads\":4,\"num_key_value_heads\":2,"
+       "\"vocab_size\":100,\"head_dim\":32,\"intermediate_size\":96,\"num_kv_shared_layers\":6,\"use_double_wide_mlp\":true,\"hidden_size_per_layer_"
+       "input\":16,"
        "\"vocab_size_per_layer_input\":100,\"global_head_dim\":64,\"final_logit_softcapping\":30.0}}");
     T_EQ_INT(c.layers[4].kv_donor, 4);
     T_EQ_INT(c.layers[6].kv_donor, 4);
@@ -218,12 +241,15 @@ static void test_gemma4(void)
     T_EQ_INT(c.n_ple, 16);
     T_EQ_INT(m5_config_kv_values_per_tok(&c), 2 * (5 * 2 * 32 + 2 * 64));
     T_CHECK(c.attn_scale == 1 && c.v_norm && c.final_softcap == 30 && c.tied);
-    OK("{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":6,\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":100,\"head_dim\":32,"
-       "\"intermediate_size\":96,\"attention_k_eq_v\":true,\"enable_moe_block\":true,\"num_experts\":8,\"top_k_experts\":2,\"moe_intermediate_size\":16,"
+    OK("{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":6,\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_"
+       "size\":100,\"head_dim\":32,"
+       "\"intermediate_size\":96,\"attention_k_eq_v\":true,\"enable_moe_block\":true,\"num_experts\":8,\"top_k_experts\":2,\"moe_intermediate_size\":"
+       "16,"
        "\"hidden_size_per_layer_input\":0,\"per_layer_config\":{\"05\":{\"head_dim\":64,\"num_key_value_heads\":1}}}");
     T_CHECK(!c.layers[0].k_is_v && c.layers[5].k_is_v && c.layers[5].n_head_kv == 1 && c.layers[5].head_dim == 64 && c.layers[0].head_dim == 32);
     T_CHECK(c.layers[0].ffn == M5_FFN_DENSE_AND_MOE && c.n_ple == 0 && c.expert_renorm);
-    OK("{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":6,\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":100,\"intermediate_size\":96,"
+    OK("{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":6,\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_"
+       "size\":100,\"intermediate_size\":96,"
        "\"attention_k_eq_v\":true,\"num_global_key_value_heads\":1,\"num_experts\":null,\"top_k_experts\":null}");
     T_CHECK(c.layers[5].n_head_kv == 1 && c.layers[5].head_dim == 512 && c.layers[0].n_head_kv == 2 && c.layers[0].ffn == M5_FFN_DENSE);
 }
@@ -232,7 +258,8 @@ static void test_gemma4(void)
 
 static void test_eos(void)
 {
-    static const char config[] = "{\"model_type\":\"qwen3_5\",\"eos_token_id\":5,\"text_config\":{" SIZES "\"intermediate_size\":96,\"eos_token_id\":[3,5]}}";
+    static const char config[] =
+        "{\"model_type\":\"qwen3_5\",\"eos_token_id\":5,\"text_config\":{" SIZES "\"intermediate_size\":96,\"eos_token_id\":[3,5]}}";
     static const char generation[] = "{\"eos_token_id\":[3,8,-1,1000,\"x\",9]}";
     m5_json *a = NULL, *b = NULL;
     T_CHECK(m5_json_parse(&a, config, sizeof config - 1, NULL, NULL) == 0 && m5_json_parse(&b, generation, sizeof generation - 1, NULL, NULL) == 0);
@@ -256,23 +283,33 @@ static void test_malformed(void)
     FAILS("{\"model_type\":\"llama\",\"num_hidden_layers\":-1}", M5_ERR_FORMAT, "num_hidden_layers is -1, expected 1 to 512");
     FAILS("{\"model_type\":\"llama\",\"num_hidden_layers\":1e30}", M5_ERR_FORMAT, "num_hidden_layers is a real number");
     FAILS("{\"model_type\":\"llama\",\"num_hidden_layers\":\"32\"}", M5_ERR_FORMAT, "num_hidden_layers is a string, expected an integer");
-    FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"num_key_value_heads\":3}", M5_ERR_FORMAT, "4 attention heads cannot share 3");
-    FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"head_dim\":9223372036854775807}", M5_ERR_FORMAT, "head_dim is 9223372036854775807");
+    FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"num_key_value_heads\":3}", M5_ERR_FORMAT,
+          "4 attention heads cannot share 3");
+    FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"head_dim\":9223372036854775807}", M5_ERR_FORMAT,
+          "head_dim is 9223372036854775807");
     FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"head_dim\":15}", M5_ERR_UNSUPPORTED, "15");
     FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"hidden_act\":\"relu\"}", M5_ERR_UNSUPPORTED, "hidden_act \"relu\"");
-    FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}", M5_ERR_UNSUPPORTED, "\"dynamic\"");
-    FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"rope_scaling\":{\"type\":\"linear\"}}", M5_ERR_FORMAT, "rope_scaling.factor is missing");
-    FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"rope_scaling\":3}", M5_ERR_FORMAT, "rope_scaling is an integer, expected an object");
+    FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}", M5_ERR_UNSUPPORTED,
+          "\"dynamic\"");
+    FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"rope_scaling\":{\"type\":\"linear\"}}", M5_ERR_FORMAT,
+          "rope_scaling.factor is missing");
+    FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"rope_scaling\":3}", M5_ERR_FORMAT,
+          "rope_scaling is an integer, expected an object");
     FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"rope_theta\":0}", M5_ERR_FORMAT, "rope_theta is 0");
-    FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"tie_word_embeddings\":\"yes\"}", M5_ERR_FORMAT, "tie_word_embeddings is a string");
-    FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"quantization_config\":{\"quant_method\":\"awq\"}}", M5_ERR_UNSUPPORTED, "\"awq\"");
-    FAILS("{\"model_type\":\"qwen3_5_text\"," SIZES "\"intermediate_size\":96,\"layer_types\":[\"full_attention\"]}", M5_ERR_FORMAT, "layer_types has 1 elements");
+    FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"tie_word_embeddings\":\"yes\"}", M5_ERR_FORMAT,
+          "tie_word_embeddings is a string");
+    FAILS("{\"model_type\":\"llama\"," SIZES "\"intermediate_size\":96,\"quantization_config\":{\"quant_method\":\"awq\"}}", M5_ERR_UNSUPPORTED,
+          "\"awq\"");
+    FAILS("{\"model_type\":\"qwen3_5_text\"," SIZES "\"intermediate_size\":96,\"layer_types\":[\"full_attention\"]}", M5_ERR_FORMAT,
+          "layer_types has 1 elements");
     FAILS("{\"model_type\":\"qwen3_5_text\"," SIZES "\"intermediate_size\":96,\"layer_types\":[1,2,3,4]}", M5_ERR_UNSUPPORTED, "layer_types[0]");
-    FAILS("{\"model_type\":\"qwen3_5_text\"," SIZES "\"intermediate_size\":96,\"linear_num_value_heads\":24}", M5_ERR_FORMAT, "16 key heads of 128 and 24 value heads");
+    FAILS("{\"model_type\":\"qwen3_5_text\"," SIZES "\"intermediate_size\":96,\"linear_num_value_heads\":24}", M5_ERR_FORMAT,
+          "16 key heads of 128 and 24 value heads");
     FAILS("{\"model_type\":\"qwen3_5_text\"," SIZES "\"intermediate_size\":96,\"linear_conv_kernel_dim\":3}", M5_ERR_UNSUPPORTED, "3 tokens");
     FAILS("{\"model_type\":\"qwen3_5_text\"," SIZES "\"num_key_value_heads\":2}", M5_ERR_FORMAT, "intermediate_size is missing");
     FAILS("{\"model_type\":\"qwen3_moe\"," SIZES "\"num_experts\":4,\"num_experts_per_tok\":5}", M5_ERR_FORMAT, "5 of 4 experts");
-    FAILS("{\"model_type\":\"qwen3_moe\"," SIZES "\"num_experts\":4,\"num_experts_per_tok\":2,\"mlp_only_layers\":[0]}", M5_ERR_FORMAT, "width is missing");
+    FAILS("{\"model_type\":\"qwen3_moe\"," SIZES "\"num_experts\":4,\"num_experts_per_tok\":2,\"mlp_only_layers\":[0]}", M5_ERR_FORMAT,
+          "width is missing");
     FAILS("{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":4,\"num_kv_shared_layers\":3}", M5_ERR_FORMAT, "leaves no layer");
     FAILS("{\"model_type\":\"gemma4_text\",\"per_layer_config\":{\"x\":{}}}", M5_ERR_FORMAT, "per_layer_config has the key \"x\"");
     FAILS("{\"model_type\":\"gemma4_text\",\"per_layer_config\":{\"05\":{\"depth\":1}}}", M5_ERR_UNSUPPORTED, "per_layer_config.5.depth");
@@ -375,7 +412,8 @@ static void test_gguf_others(void)
     gguf_base(&g, "gemma2", 46);
     tb_gu32(&g, "gemma2.attention.key_length", 8);
     tb_gu32(&g, "gemma2.attention.value_length", 8);
-    T_CHECK(parse_gguf(&g) == 0 && c.attn_scale == 0.25f && c.layers[0].window == 4096 && c.layers[1].window == 0 && c.attn_softcap == 50, "%s", err.text);
+    T_CHECK(parse_gguf(&g) == 0 && c.attn_scale == 0.25f && c.layers[0].window == 4096 && c.layers[1].window == 0 && c.attn_softcap == 50, "%s",
+            err.text);
 }
 
 static void test_gguf_qwen35(void)
@@ -425,7 +463,8 @@ static void test_gguf_gemma4(void)
     tb_gtensor(&g, "rope_freqs.weight", 0, "16", freqs, sizeof freqs);
     tb_gfrom(&g, "token_embd.weight", "64, 100", "e", 0);
     T_CHECK(parse_gguf(&g) == 0, "%s", err.text);
-    T_CHECK(c.layers[5].head_dim == 32 && c.layers[0].head_dim == 16 && c.layers[5].n_head_kv == 1 && c.layers[4].n_ffn == 192 && c.layers[0].n_ffn == 96);
+    T_CHECK(c.layers[5].head_dim == 32 && c.layers[0].head_dim == 16 && c.layers[5].n_head_kv == 1 && c.layers[4].n_ffn == 192 &&
+            c.layers[0].n_ffn == 96);
     T_CHECK(c.layers[5].k_is_v && !c.layers[0].k_is_v && c.layers[5].window == 0 && c.layers[0].window == 32);
     INV(c.layers[5].rope, 3, pow(1e6, -6.0 / 32));
     T_CHECK(c.ropes[c.layers[5].rope].inv_freq[4] == 0 && c.ropes[c.layers[0].rope].n_rot == 16);

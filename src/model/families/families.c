@@ -5,8 +5,8 @@
 #include <string.h>
 
 const m5_family *const m5_families[] = {
-    &m5_family_qwen3_5,  &m5_family_qwen3_5_moe, &m5_family_qwen3_next, &m5_family_qwen3,  &m5_family_qwen3_moe, &m5_family_qwen2,  &m5_family_llama,
-    &m5_family_mistral,  &m5_family_ministral3,  &m5_family_smollm3,    &m5_family_gemma2, &m5_family_gemma3,    &m5_family_gemma4, NULL,
+    &m5_family_qwen3_5, &m5_family_qwen3_5_moe, &m5_family_qwen3_next, &m5_family_qwen3,  &m5_family_qwen3_moe, &m5_family_qwen2,  &m5_family_llama,
+    &m5_family_mistral, &m5_family_ministral3,  &m5_family_smollm3,    &m5_family_gemma2, &m5_family_gemma3,    &m5_family_gemma4, NULL,
 };
 
 static bool listed(const char *const *names, m5_slice name)

@@ -13,13 +13,13 @@
 
 /* ---- reading a configuration ------------------------------------------------------------------------------------------------------------- */
 
-/* Where values come from: json (an object of config.json) or gguf (keys get "<arch>." in front). The first error sticks in *rc and *err and every later read
- * returns its default, so a family reads freely and the caller checks once. */
+/* Where values come from: json (an object of config.json) or gguf (keys get "<arch>." in front). The first error sticks in *rc and *err and every
+ * later read returns its default, so a family reads freely and the caller checks once. */
 typedef struct m5_source {
-    const m5_json *json;        /* the text part of config.json, or a nested object of it */
-    const m5_json *top;         /* config.json itself */
+    const m5_json *json; /* the text part of config.json, or a nested object of it */
+    const m5_json *top;  /* config.json itself */
     const struct m5_gguf *gguf;
-    char path[64];              /* GGUF: architecture; JSON: names of the objects above, "text_config.rope_parameters." */
+    char path[64]; /* GGUF: architecture; JSON: names of the objects above, "text_config.rope_parameters." */
     int *rc;
     m5_error *err;
 } m5_source;
@@ -39,10 +39,21 @@ int m5_src_layer_int(m5_source *s, const char *key, int layer, int n_layer, int6
 m5_source m5_src_sub(m5_source *s, const char *key);
 /* Records an error once; returns the error in force. */
 int m5_src_fail(m5_source *s, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static inline bool m5_src_ok(const m5_source *s) { return *s->rc == 0; }
+static inline bool m5_src_ok(const m5_source *s)
+{
+    return *s->rc == 0;
+}
 
 /* Bounds shared by all families: far above every published model, far below anything whose products could overflow int64. */
-enum { M5_MAX_EMBD = 1 << 17, M5_MAX_HEADS = 1024, M5_MAX_HEAD_DIM = 1024, M5_MAX_FFN = 1 << 20, M5_MAX_VOCAB = 1 << 22, M5_MAX_EXPERTS = 2048, M5_MAX_CTX = 1 << 28 };
+enum {
+    M5_MAX_EMBD = 1 << 17,
+    M5_MAX_HEADS = 1024,
+    M5_MAX_HEAD_DIM = 1024,
+    M5_MAX_FFN = 1 << 20,
+    M5_MAX_VOCAB = 1 << 22,
+    M5_MAX_EXPERTS = 2048,
+    M5_MAX_CTX = 1 << 28
+};
 
 /* ---- rotary embedding -------------------------------------------------------------------------------------------------------------------- */
 
@@ -51,15 +62,15 @@ typedef enum m5_rope_kind { M5_ROPE_DEFAULT, M5_ROPE_LINEAR, M5_ROPE_LLAMA3, M5_
 typedef struct m5_rope_spec {
     m5_rope_kind kind;
     int head_dim;
-    double partial;             /* rotary share of head_dim */
-    int n_rot;                  /* 0: int(head_dim * partial); proportional rotates the whole head with zero frequencies beyond the share */
+    double partial; /* rotary share of head_dim */
+    int n_rot;      /* 0: int(head_dim * partial); proportional rotates the whole head with zero frequencies beyond the share */
     double theta, factor;
     bool pairs;
-    double low_freq, high_freq; /* llama3 */
-    double orig_ctx;            /* llama3, yarn */
+    double low_freq, high_freq;                          /* llama3 */
+    double orig_ctx;                                     /* llama3, yarn */
     double beta_fast, beta_slow, mscale, mscale_all_dim; /* yarn; 0 = not given */
-    bool no_truncate;           /* yarn: ramp borders are not rounded to whole indices */
-    double attn_factor;         /* 0 = from the formula */
+    bool no_truncate;                                    /* yarn: ramp borders are not rounded to whole indices */
+    double attn_factor;                                  /* 0 = from the formula */
 } m5_rope_spec;
 
 /* Computes the table (in double, rounded once to f32) and appends it, or finds an equal one. Returns its index, or a negative error. */
@@ -67,8 +78,8 @@ int m5_rope_add(m5_config *c, const m5_rope_spec *spec, m5_error *err);
 /* ministral3's "mscale" and yarn's attention factor: 0.1 m ln f + 1, or 1 when f <= 1. */
 double m5_rope_mscale(double factor, double m);
 
-/* Reads a rope dictionary of config.json. dict is rope_parameters, rope_scaling, one entry of a per-layer-type dictionary, or absent. theta_flat < 0: no flat
- * key to fill in. spec holds the family's defaults on entry. */
+/* Reads a rope dictionary of config.json. dict is rope_parameters, rope_scaling, one entry of a per-layer-type dictionary, or absent. theta_flat < 0:
+ * no flat key to fill in. spec holds the family's defaults on entry. */
 void m5_hf_rope_dict(m5_source *dict, m5_rope_spec *spec, double n_ctx_train);
 /* The usual case: rope_scaling (when not null) or rope_parameters, with rope_theta and partial_rotary_factor beside it. Returns the table's index. */
 int m5_hf_rope(m5_config *c, m5_source *s, m5_rope_spec *spec);
@@ -79,15 +90,15 @@ int m5_gguf_rope(m5_config *c, m5_source *s, m5_rope_spec *spec, bool use_freqs)
 
 /* Values that apply when a key is absent; see the comment at each number's use for what "0" means. */
 typedef struct m5_defaults {
-    int n_head, n_head_kv;  /* n_head 0: required; n_head_kv 0: n_head */
-    int head_dim;           /* 0: n_embd / n_head */
-    int n_vocab;            /* 0: required */
+    int n_head, n_head_kv;      /* n_head 0: required; n_head_kv 0: n_head */
+    int head_dim;               /* 0: n_embd / n_head */
+    int n_vocab;                /* 0: required */
     int n_embd, n_ffn, n_layer; /* 0: required (n_ffn: unless every layer is MoE) */
     int n_ctx_train;
     double rms_eps;
     m5_act_kind act;
     bool tied;
-    bool ffn_optional;      /* all layers are MoE: intermediate_size may be absent */
+    bool ffn_optional; /* all layers are MoE: intermediate_size may be absent */
 } m5_defaults;
 
 /* Reads sizes, eps, activation, tying and end tokens, and fills every layer alike: attention, dense FFN, no window, rope 0. */
@@ -115,9 +126,27 @@ void m5_gguf_moe(m5_config *c, m5_source *s, bool renorm);
 
 /* Sizes by name; the binder evaluates them for a layer. */
 typedef enum m5_dim {
-    M5_D_ANY, M5_D_1, M5_D_EMBD, M5_D_2EMBD, M5_D_VOCAB, M5_D_Q, M5_D_Q_GATED /* twice M5_D_Q when attn_gate */, M5_D_KV, M5_D_HEAD_DIM, M5_D_FFN,
-    M5_D_EXPERTS, M5_D_FFN_EXPERT, M5_D_FFN_SHARED, M5_D_GDN_CHANNELS, M5_D_GDN_V, M5_D_GDN_V_HEADS, M5_D_GDN_V_DIM, M5_D_GDN_CONV,
-    M5_D_PLE, M5_D_PLE_ALL, M5_D_VOCAB_PLE
+    M5_D_ANY,
+    M5_D_1,
+    M5_D_EMBD,
+    M5_D_2EMBD,
+    M5_D_VOCAB,
+    M5_D_Q,
+    M5_D_Q_GATED /* twice M5_D_Q when attn_gate */,
+    M5_D_KV,
+    M5_D_HEAD_DIM,
+    M5_D_FFN,
+    M5_D_EXPERTS,
+    M5_D_FFN_EXPERT,
+    M5_D_FFN_SHARED,
+    M5_D_GDN_CHANNELS,
+    M5_D_GDN_V,
+    M5_D_GDN_V_HEADS,
+    M5_D_GDN_V_DIM,
+    M5_D_GDN_CONV,
+    M5_D_PLE,
+    M5_D_PLE_ALL,
+    M5_D_VOCAB_PLE
 } m5_dim;
 
 typedef enum m5_slot_kind {
@@ -133,16 +162,23 @@ typedef enum m5_slot_kind {
 
 /* A slot exists in a layer when every bit of `when` holds there. */
 enum {
-    M5_WHEN_ATTN = 1, M5_WHEN_GDN = 2, M5_WHEN_OWN_KV = 4, M5_WHEN_OWN_V = 8, M5_WHEN_DENSE = 16, M5_WHEN_MOE = 32, M5_WHEN_SHARED = 64, M5_WHEN_PLE = 128,
+    M5_WHEN_ATTN = 1,
+    M5_WHEN_GDN = 2,
+    M5_WHEN_OWN_KV = 4,
+    M5_WHEN_OWN_V = 8,
+    M5_WHEN_DENSE = 16,
+    M5_WHEN_MOE = 32,
+    M5_WHEN_SHARED = 64,
+    M5_WHEN_PLE = 128,
     M5_WHEN_OPTIONAL = 256 /* may be missing in the file */
 };
 
 typedef struct m5_slot {
-    uint16_t at;      /* offset of the field in m5_layer_weights, m5_weights or m5_mtp_weights */
-    uint8_t kind;     /* m5_slot_kind */
+    uint16_t at;        /* offset of the field in m5_layer_weights, m5_weights or m5_mtp_weights */
+    uint8_t kind;       /* m5_slot_kind */
     uint8_t rows, cols; /* m5_dim */
     uint16_t when;
-    const char *hf;   /* names below the layer's prefix; alternatives separated by '|' */
+    const char *hf; /* names below the layer's prefix; alternatives separated by '|' */
     const char *gguf;
 } m5_slot;
 
@@ -150,13 +186,13 @@ enum { M5_MAX_SLOT_GROUPS = 10 };
 
 typedef struct m5_family {
     const char *name;
-    const char *const *hf_types;    /* model_type values, NULL-terminated */
-    const char *const *gguf_archs;  /* general.architecture values, NULL-terminated */
+    const char *const *hf_types;   /* model_type values, NULL-terminated */
+    const char *const *gguf_archs; /* general.architecture values, NULL-terminated */
     void (*from_hf)(m5_config *c, m5_source *s);
     void (*from_gguf)(m5_config *c, m5_source *s);
-    bool norms_zero_centred;        /* HF files hold w of (1 + w) */
-    bool mlx_shifts_norms;          /* MLX conversion adds the 1 (seen from the conv weight's layout) */
-    bool mtp;                       /* may have a next-token head */
+    bool norms_zero_centred;                  /* HF files hold w of (1 + w) */
+    bool mlx_shifts_norms;                    /* MLX conversion adds the 1 (seen from the conv weight's layout) */
+    bool mtp;                                 /* may have a next-token head */
     const m5_slot *slots[M5_MAX_SLOT_GROUPS]; /* lists of layer slots, each ended by a row with hf NULL; NULL-terminated */
 } m5_family;
 
@@ -183,7 +219,7 @@ extern const m5_slot m5_slots_gemma4[];
 extern const m5_slot m5_slots_model[];
 extern const m5_slot m5_slots_mtp[];
 
-extern const m5_family m5_family_llama, m5_family_mistral, m5_family_ministral3, m5_family_smollm3, m5_family_qwen2, m5_family_qwen3, m5_family_qwen3_moe,
-    m5_family_qwen3_next, m5_family_qwen3_5, m5_family_qwen3_5_moe, m5_family_gemma2, m5_family_gemma3, m5_family_gemma4;
+extern const m5_family m5_family_llama, m5_family_mistral, m5_family_ministral3, m5_family_smollm3, m5_family_qwen2, m5_family_qwen3,
+    m5_family_qwen3_moe, m5_family_qwen3_next, m5_family_qwen3_5, m5_family_qwen3_5_moe, m5_family_gemma2, m5_family_gemma3, m5_family_gemma4;
 
 #endif

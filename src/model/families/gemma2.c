@@ -4,13 +4,23 @@
 
 #include <math.h>
 
-static double cap(m5_source *s, const char *key, double absent) { return m5_src_is_null(s, key) ? 0 : m5_src_real(s, key, absent, 0, 1e6); }
+static double cap(m5_source *s, const char *key, double absent)
+{
+    return m5_src_is_null(s, key) ? 0 : m5_src_real(s, key, absent, 0, 1e6);
+}
 
 static void from_hf(m5_config *c, m5_source *s)
 {
     m5_layer_kind kinds[M5_MAX_LAYERS];
-    m5_hf_base(c, s, &(m5_defaults){.n_head = 8, .n_head_kv = 4, .head_dim = 256, .n_vocab = 256000, .rms_eps = 1e-6, .n_ctx_train = 8192, .tied = true,
-                                    .act = M5_ACT_GELU_TANH});
+    m5_hf_base(c, s,
+               &(m5_defaults){.n_head = 8,
+                              .n_head_kv = 4,
+                              .head_dim = 256,
+                              .n_vocab = 256000,
+                              .rms_eps = 1e-6,
+                              .n_ctx_train = 8192,
+                              .tied = true,
+                              .act = M5_ACT_GELU_TANH});
     if (!m5_src_ok(s)) return;
     m5_rope_spec rope = {.head_dim = c->layers[0].head_dim, .partial = 1, .theta = 1e4};
     m5_hf_rope(c, s, &rope);

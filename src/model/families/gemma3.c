@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gemma 3 text: Gemma 2 without soft caps, with norms on q and k, five window layers to one global, two rotary tables. Facts: docs/models/gemma.md. */
+/* Gemma 3 text: Gemma 2 without soft caps, with norms on q and k, five window layers to one global, two rotary tables. Facts: docs/models/gemma.md.
+ */
 #include "model/families/family.h"
 
 #include <math.h>
 
-static double cap(m5_source *s, const char *key) { return m5_src_is_null(s, key) ? 0 : m5_src_real(s, key, 0, 0, 1e6); }
+static double cap(m5_source *s, const char *key)
+{
+    return m5_src_is_null(s, key) ? 0 : m5_src_real(s, key, 0, 0, 1e6);
+}
 
 /* New files have one dictionary per kind of layer. In old ones rope_theta and rope_scaling belong to the global layers alone. */
 static void read_ropes(m5_config *c, m5_source *s, const m5_layer_kind *kinds)
@@ -32,8 +36,18 @@ static void from_hf(m5_config *c, m5_source *s)
 {
     m5_layer_kind kinds[M5_MAX_LAYERS];
     /* Multimodal files leave out what equals the defaults of their class. */
-    m5_hf_base(c, s, &(m5_defaults){.n_head = 8, .n_head_kv = 4, .head_dim = 256, .n_vocab = 262208, .n_embd = 2304, .n_ffn = 9216, .n_layer = 26, .rms_eps = 1e-6,
-                                    .n_ctx_train = 131072, .tied = true, .act = M5_ACT_GELU_TANH});
+    m5_hf_base(c, s,
+               &(m5_defaults){.n_head = 8,
+                              .n_head_kv = 4,
+                              .head_dim = 256,
+                              .n_vocab = 262208,
+                              .n_embd = 2304,
+                              .n_ffn = 9216,
+                              .n_layer = 26,
+                              .rms_eps = 1e-6,
+                              .n_ctx_train = 131072,
+                              .tied = true,
+                              .act = M5_ACT_GELU_TANH});
     if (!m5_src_ok(s)) return;
     int period = m5_src_int(s, m5_src_has(s, "sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern", 6, 1, M5_MAX_LAYERS);
     int window = m5_src_int(s, "sliding_window", m5_src_is_null(s, "sliding_window") ? 0 : 4096, 0, M5_MAX_CTX);
@@ -47,8 +61,8 @@ static void from_hf(m5_config *c, m5_source *s)
     read_ropes(c, s, kinds);
 }
 
-/* Not in the file: the local base (1e4 unless a newer converter wrote it), the pattern of six, the query scale. A scaling factor belongs to the global layers.
- * The 27B (62 layers) scales by n_embd / n_head, the others by head_dim. */
+/* Not in the file: the local base (1e4 unless a newer converter wrote it), the pattern of six, the query scale. A scaling factor belongs to the
+ * global layers. The 27B (62 layers) scales by n_embd / n_head, the others by head_dim. */
 static void from_gguf(m5_config *c, m5_source *s)
 {
     m5_layer_kind kinds[M5_MAX_LAYERS];

@@ -13,11 +13,16 @@ static void read_override(m5_source *s, m5_layer_config *l, const m5_json *entry
     snprintf(e.path, sizeof e.path, "per_layer_config.%d.", i);
     for (void *it = m5_json_iter(entry); it; it = m5_json_iter_next(entry, it)) {
         m5_slice k = m5_json_iter_key(it);
-        if (m5_slice_is(k, "head_dim")) l->head_dim = m5_src_int(&e, "head_dim", l->head_dim, 1, M5_MAX_HEAD_DIM);
-        else if (m5_slice_is(k, "num_key_value_heads")) l->n_head_kv = m5_src_int(&e, "num_key_value_heads", l->n_head_kv, 1, M5_MAX_HEADS);
-        else if (m5_slice_is(k, "num_attention_heads")) l->n_head = m5_src_int(&e, "num_attention_heads", l->n_head, 1, M5_MAX_HEADS);
-        else if (m5_slice_is(k, "intermediate_size")) l->n_ffn = m5_src_int(&e, "intermediate_size", l->n_ffn, 1, M5_MAX_FFN);
-        else m5_src_fail(s, M5_ERR_UNSUPPORTED, "per_layer_config.%d.%.*s is not supported", i, (int)(k.n > 60 ? 60 : k.n), k.p);
+        if (m5_slice_is(k, "head_dim"))
+            l->head_dim = m5_src_int(&e, "head_dim", l->head_dim, 1, M5_MAX_HEAD_DIM);
+        else if (m5_slice_is(k, "num_key_value_heads"))
+            l->n_head_kv = m5_src_int(&e, "num_key_value_heads", l->n_head_kv, 1, M5_MAX_HEADS);
+        else if (m5_slice_is(k, "num_attention_heads"))
+            l->n_head = m5_src_int(&e, "num_attention_heads", l->n_head, 1, M5_MAX_HEADS);
+        else if (m5_slice_is(k, "intermediate_size"))
+            l->n_ffn = m5_src_int(&e, "intermediate_size", l->n_ffn, 1, M5_MAX_FFN);
+        else
+            m5_src_fail(s, M5_ERR_UNSUPPORTED, "per_layer_config.%d.%.*s is not supported", i, (int)(k.n > 60 ? 60 : k.n), k.p);
     }
 }
 
@@ -31,7 +36,8 @@ static void read_per_layer(m5_config *c, m5_source *s)
         size_t n = 0;
         while (n < k.n && n < 6 && k.p[n] >= '0' && k.p[n] <= '9') i = i * 10 + (k.p[n++] - '0');
         if (n == 0 || n != k.n || i >= c->n_layer || m5_json_typeof(m5_json_iter_value(it)) != M5_JSON_OBJECT) {
-            m5_src_fail(s, M5_ERR_FORMAT, "per_layer_config has the key \"%.*s\", expected a layer number below %d and an object", (int)(k.n > 60 ? 60 : k.n), k.p, c->n_layer);
+            m5_src_fail(s, M5_ERR_FORMAT, "per_layer_config has the key \"%.*s\", expected a layer number below %d and an object",
+                        (int)(k.n > 60 ? 60 : k.n), k.p, c->n_layer);
             return;
         }
         read_override(s, &c->layers[i], m5_json_iter_value(it), i);
@@ -67,8 +73,10 @@ static void share_kv(m5_config *c, m5_source *s, const m5_layer_kind *kinds, int
 static void add_ropes(m5_config *c, m5_source *s, const m5_layer_kind *kinds, m5_rope_spec *full, m5_rope_spec *sliding, bool gguf)
 {
     for (int i = c->n_layer - 1; i >= 0; i--) {
-        if (kinds[i] == M5_LAYER_FULL) full->head_dim = c->layers[i].head_dim;
-        else sliding->head_dim = c->layers[i].head_dim;
+        if (kinds[i] == M5_LAYER_FULL)
+            full->head_dim = c->layers[i].head_dim;
+        else
+            sliding->head_dim = c->layers[i].head_dim;
     }
     int f = 0, l = 0;
     if (full->head_dim) f = gguf ? m5_gguf_rope(c, s, full, true) : m5_rope_add(c, full, s->err);
@@ -107,8 +115,18 @@ static void read_kinds(m5_config *c, m5_source *s, m5_layer_kind *kinds)
 static void from_hf(m5_config *c, m5_source *s)
 {
     m5_layer_kind kinds[M5_MAX_LAYERS];
-    m5_hf_base(c, s, &(m5_defaults){.n_head = 8, .n_head_kv = 4, .head_dim = 256, .n_vocab = 262144, .n_embd = 2304, .n_ffn = 9216, .n_layer = 30, .rms_eps = 1e-6,
-                                    .n_ctx_train = 131072, .tied = true, .act = M5_ACT_GELU_TANH});
+    m5_hf_base(c, s,
+               &(m5_defaults){.n_head = 8,
+                              .n_head_kv = 4,
+                              .head_dim = 256,
+                              .n_vocab = 262144,
+                              .n_embd = 2304,
+                              .n_ffn = 9216,
+                              .n_layer = 30,
+                              .rms_eps = 1e-6,
+                              .n_ctx_train = 131072,
+                              .tied = true,
+                              .act = M5_ACT_GELU_TANH});
     if (!m5_src_ok(s)) return;
     set_traits(c);
     read_kinds(c, s, kinds);
@@ -122,8 +140,10 @@ static void from_hf(m5_config *c, m5_source *s)
         c->layers[i].k_is_v = k_eq_v && kinds[i] == M5_LAYER_FULL;
         if (wide && i >= c->n_layer - n_shared) c->layers[i].n_ffn *= 2;
     }
-    if (m5_src_has(s, "per_layer_config")) read_per_layer(c, s);
-    else read_global_sizes(c, s, kinds, k_eq_v);
+    if (m5_src_has(s, "per_layer_config"))
+        read_per_layer(c, s);
+    else
+        read_global_sizes(c, s, kinds, k_eq_v);
     share_kv(c, s, kinds, n_shared);
     read_moe(c, s);
     m5_rope_spec full = {.kind = M5_ROPE_PROPORTIONAL, .partial = 0.25, .theta = 1e6, .factor = 1}, sliding = {.partial = 1, .theta = 1e4};

@@ -10,12 +10,13 @@ static void from_hf(m5_config *c, m5_source *s)
     m5_hf_rope(c, s, &rope);
 }
 
-/* Converted files hold the rows of q and k interleaved, so pairs (2j, 2j+1) rotate; llama3 scaling is a tensor of divisors. Mistral 7B, Nemo and Small are
- * this architecture too; v0.1 may carry a window. */
+/* Converted files hold the rows of q and k interleaved, so pairs (2j, 2j+1) rotate; llama3 scaling is a tensor of divisors. Mistral 7B, Nemo and
+ * Small are this architecture too; v0.1 may carry a window. */
 static void from_gguf(m5_config *c, m5_source *s)
 {
     m5_gguf_base(c, s);
-    if (m5_src_int(s, "expert_count", 0, 0, 1 << 20) > 0) m5_src_fail(s, M5_ERR_UNSUPPORTED, "%s.expert_count: Llama with experts is not supported", s->path);
+    if (m5_src_int(s, "expert_count", 0, 0, 1 << 20) > 0)
+        m5_src_fail(s, M5_ERR_UNSUPPORTED, "%s.expert_count: Llama with experts is not supported", s->path);
     if (!m5_src_ok(s)) return;
     int window = m5_src_int(s, "attention.sliding_window", 0, 0, M5_MAX_CTX);
     for (int i = 0; i < c->n_layer; i++) c->layers[i].window = window;

@@ -35,8 +35,16 @@ static void ministral3_from_hf(m5_config *c, m5_source *s)
         c->q_pos_scale_beta = (float)m5_src_real(&dict, "llama_4_scaling_beta", 0, 0, 100);
         c->q_pos_scale_len = m5_src_int(&dict, "original_max_position_embeddings", c->n_ctx_train, 1, M5_MAX_CTX);
     } else if (!m5_src_has(s, "rope_scaling")) { /* no dictionary at all: the published values */
-        rope = (m5_rope_spec){.kind = M5_ROPE_YARN, .head_dim = rope.head_dim, .partial = 1, .theta = 1e6, .factor = 16, .orig_ctx = 16384, .beta_fast = 32,
-                              .beta_slow = 1, .mscale = 1, .mscale_all_dim = 1};
+        rope = (m5_rope_spec){.kind = M5_ROPE_YARN,
+                              .head_dim = rope.head_dim,
+                              .partial = 1,
+                              .theta = 1e6,
+                              .factor = 16,
+                              .orig_ctx = 16384,
+                              .beta_fast = 32,
+                              .beta_slow = 1,
+                              .mscale = 1,
+                              .mscale_all_dim = 1};
         c->q_pos_scale_beta = 0.1f;
         c->q_pos_scale_len = 16384;
     }
@@ -47,7 +55,8 @@ static void ministral3_from_hf(m5_config *c, m5_source *s)
 static void ministral3_from_gguf(m5_config *c, m5_source *s)
 {
     m5_gguf_base(c, s);
-    if (m5_src_int(s, "expert_count", 0, 0, 1 << 20) > 0) m5_src_fail(s, M5_ERR_UNSUPPORTED, "%s.expert_count: Mistral with experts is not supported", s->path);
+    if (m5_src_int(s, "expert_count", 0, 0, 1 << 20) > 0)
+        m5_src_fail(s, M5_ERR_UNSUPPORTED, "%s.expert_count: Mistral with experts is not supported", s->path);
     if (!m5_src_ok(s)) return;
     int window = m5_src_int(s, "attention.sliding_window", 0, 0, M5_MAX_CTX);
     for (int i = 0; i < c->n_layer; i++) c->layers[i].window = window;

@@ -14,7 +14,8 @@ static void read_mixers(m5_config *c, m5_source *s)
         for (int i = 0; i < c->n_layer; i++) kinds[i] = (i + 1) % interval == 0 ? M5_LAYER_FULL : M5_LAYER_LINEAR;
     }
     for (int i = 0; i < c->n_layer && m5_src_ok(s); i++) {
-        if (kinds[i] == M5_LAYER_SLIDING) m5_src_fail(s, M5_ERR_UNSUPPORTED, "%slayer_types[%d]: sliding_attention is not part of this family", s->path, i);
+        if (kinds[i] == M5_LAYER_SLIDING)
+            m5_src_fail(s, M5_ERR_UNSUPPORTED, "%slayer_types[%d]: sliding_attention is not part of this family", s->path, i);
         c->layers[i].mixer = kinds[i] == M5_LAYER_LINEAR ? M5_MIX_GDN : M5_MIX_ATTN;
     }
 }
@@ -43,7 +44,10 @@ static void hybrid_from_hf(m5_config *c, m5_source *s, int n_head_kv, bool moe)
     c->mtp_layer.kv_donor = c->n_layer;
 }
 
-static void qwen3_5_from_hf(m5_config *c, m5_source *s) { hybrid_from_hf(c, s, 4, false); }
+static void qwen3_5_from_hf(m5_config *c, m5_source *s)
+{
+    hybrid_from_hf(c, s, 4, false);
+}
 
 static void qwen3_5_moe_from_hf(m5_config *c, m5_source *s)
 {
@@ -92,7 +96,8 @@ static void hybrid_from_gguf(m5_config *c, m5_source *s, bool tiled)
     c->gdn_conv = m5_src_int(s, "ssm.conv_kernel", 4, 1, 64);
     if (!m5_src_ok(s)) return;
     c->gdn_v_dim = inner / c->gdn_n_v_head;
-    if (inner % c->gdn_n_v_head) m5_src_fail(s, M5_ERR_FORMAT, "%s.ssm.inner_size %d is no multiple of ssm.time_step_rank %d", s->path, inner, c->gdn_n_v_head);
+    if (inner % c->gdn_n_v_head)
+        m5_src_fail(s, M5_ERR_FORMAT, "%s.ssm.inner_size %d is no multiple of ssm.time_step_rank %d", s->path, inner, c->gdn_n_v_head);
     c->gdn_tiled = tiled;
     c->attn_gate = true;
     const m5_layer_config *attn = &c->layers[0]; /* a per-layer list of heads may hold 0 where nothing attends */
@@ -105,7 +110,10 @@ static void hybrid_from_gguf(m5_config *c, m5_source *s, bool tiled)
     c->mtp_layer.ffn = has_tensor(s, "blk.%d.ffn_gate_inp.weight", c->n_layer) ? M5_FFN_MOE : M5_FFN_DENSE;
 }
 
-static void qwen3_5_from_gguf(m5_config *c, m5_source *s) { hybrid_from_gguf(c, s, true); }
+static void qwen3_5_from_gguf(m5_config *c, m5_source *s)
+{
+    hybrid_from_gguf(c, s, true);
+}
 
 static void qwen3_5_moe_from_gguf(m5_config *c, m5_source *s)
 {

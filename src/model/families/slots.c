@@ -1,15 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weight slots shared by families: which field, which shape, under which names. Shapes are [rows, cols]; a name starts below the layer's prefix ("model.layers.3."
- * or "blk.3."). Alternatives are tried from left to right. Not here: how a slot is filled (model/bind*.c). */
+/* Weight slots shared by families: which field, which shape, under which names. Shapes are [rows, cols]; a name starts below the layer's prefix
+ * ("model.layers.3." or "blk.3."). Alternatives are tried from left to right. Not here: how a slot is filled (model/bind*.c). */
 #include "model/families/family.h"
 
 #include <stddef.h>
 
 #define L(field) offsetof(m5_layer_weights, field)
-#define MAT(field, rows, cols, when, hf, gguf) {L(field), M5_SLOT_MATRIX, rows, cols, when, hf, gguf}
-#define VEC(field, rows, when, hf, gguf) {L(field), M5_SLOT_VECTOR, rows, M5_D_1, when, hf, gguf}
-#define NORM(field, rows, when, hf, gguf) {L(field), M5_SLOT_NORM, rows, M5_D_1, when, hf, gguf}
-#define END {0, 0, 0, 0, 0, NULL, NULL}
+#define MAT(field, rows, cols, when, hf, gguf)                                                                                                       \
+    {                                                                                                                                                \
+        L(field), M5_SLOT_MATRIX, rows, cols, when, hf, gguf                                                                                         \
+    }
+#define VEC(field, rows, when, hf, gguf)                                                                                                             \
+    {                                                                                                                                                \
+        L(field), M5_SLOT_VECTOR, rows, M5_D_1, when, hf, gguf                                                                                       \
+    }
+#define NORM(field, rows, when, hf, gguf)                                                                                                            \
+    {                                                                                                                                                \
+        L(field), M5_SLOT_NORM, rows, M5_D_1, when, hf, gguf                                                                                         \
+    }
+#define END                                                                                                                                          \
+    {                                                                                                                                                \
+        0, 0, 0, 0, 0, NULL, NULL                                                                                                                    \
+    }
 
 const m5_slot m5_slots_norms[] = {
     NORM(attn_norm, M5_D_EMBD, 0, "input_layernorm.weight", "attn_norm.weight"),

@@ -4,8 +4,16 @@
 
 static void from_hf(m5_config *c, m5_source *s)
 {
-    m5_hf_base(c, s, &(m5_defaults){.n_head = 16, .n_head_kv = 4, .n_vocab = 128256, .n_embd = 2048, .n_ffn = 11008, .n_layer = 36, .rms_eps = 1e-6,
-                                    .n_ctx_train = 32768, .tied = true});
+    m5_hf_base(c, s,
+               &(m5_defaults){.n_head = 16,
+                              .n_head_kv = 4,
+                              .n_vocab = 128256,
+                              .n_embd = 2048,
+                              .n_ffn = 11008,
+                              .n_layer = 36,
+                              .rms_eps = 1e-6,
+                              .n_ctx_train = 32768,
+                              .tied = true});
     if (!m5_src_ok(s)) return;
     m5_rope_spec rope = {.head_dim = c->layers[0].head_dim, .partial = 1, .theta = 2e6};
     m5_layer_kind kinds[M5_MAX_LAYERS];
