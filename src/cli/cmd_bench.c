@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `bench`: prompt and answer speed of the model layer alone, without sampling and text. Each row is one measurement repeated; the state is built anew for
+ * every repetition, outside the measured time. The first repetition is preceded by a short warm-up that is not counted. */
+#include "cli/cli.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/task.h"
+#include "model/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct bench {
+    const m5_cli_opts *o;
+    m5_model *model;
+    m5_seq **seqs;         /* [n_seq] */
+    m5_run *runs;          /* [n_seq] */
+    int32_t *ids;          /* [n_ids] tokens to feed */
+    float *logits;         /* [n_seq, n_vocab] */
+    int n_seq, n_threads, chunk;
+    m5_json *rows;         /* for --json */
+    bool titled;
+} bench;
+
+/* Any tokens do, as speed does not depend on them, except that experts should vary: a fixed sequence spread over the vocabulary. */
+static void fill_ids(int32_t *ids, int n, int n_vocab)
+{
+    uint32_t x = 12345;
+    for (int i = 0; i < n; i++) {
+        x = x * 1664525u + 1013904223u;
+        ids[i] = (int32_t)((x >> 8) % (uint32_t)n_vocab);
+    }
+}
+
+/* Appends n tokens to one sequence. */
+static int feed(bench *b, int seq, int n, bool want_logits, m5_error *err)
+{
+    for (int at = 0; at < n;) {
+        int k = n - at < b->chunk ? n - at : b->chunk;
+        m5_run run = {.seq = b->seqs[seq], .ids = b->ids + at, .n_tok = k, .n_out = want_logits && at + k == n};
+        int rc = m5_model_forward(b->model, &run, 1, b->logits, err);
+        if (rc) return rc;
+        at += k;
+    }
+    return 0;
+}
+
+static int decode(bench *b, int n, m5_error *err)
+{
+    for (int i = 0; i < n; i++) {
+        for (int s = 0; s < b->n_seq; s++) b->runs[s] = (m5_run){.seq = b->seqs[s], .ids = b->ids + (i + s) % 512, .n_tok = 1, .n_out = 1};
+        int rc = m5_model_forward(b->model, b->runs, b->n_seq, b->logits, err);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+/* Tokens per second of one repetition. */
+static int measure(bench *b, int n_prompt, int n_gen, int depth, double *speed, m5_error *err)
+{
+    int n_used = n_gen ? b->n_seq : 1, rc;
+    for (int s = 0; s < b->n_seq; s++) m5_seq_reset(b->seqs[s]);
+    for (int s = 0; s < n_used; s++)
+        if ((rc = feed(b, s, depth, false, err))) return rc;
+    uint64_t t0 = m5_time_us();
+    rc = n_gen ? decode(b, n_gen, err) : feed(b, 0, n_prompt, true, err);
+    uint64_t t1 = m5_time_us();
+    *speed = (double)(n_gen ? n_gen * b->n_seq : n_prompt) * 1e6 / (double)(t1 > t0 ? t1 - t0 : 1);
+    return rc;
+}
+
+static void report(bench *b, const char *name, int n, int depth, const double *speed)
+{
+    const m5_weights *w = m5_model_weights(b->model);
+    double mean = 0, var = 0, best = 0;
+    int reps = b->o->reps;
+    for (int i = 0; i < reps; i++) {
+        mean += speed[i] / reps;
+        if (speed[i] > best) best = speed[i];
+    }
+    for (int i = 0; i < reps; i++) var += (speed[i] - mean) * (speed[i] - mean) / (reps > 1 ? reps - 1 : 1);
+    const char *isa = m5_cpu_isa_name(m5_model_cpu(b->model));
+    if (b->rows) {
+        m5_json *r = m5_json_new_object();
+        m5_json_set_str(r, "test", name);
+        m5_json_set_int(r, "n_tokens", n);
+        m5_json_set_int(r, "depth", depth);
+        m5_json_set_int(r, "threads", b->n_threads);
+        m5_json_set_int(r, "parallel", b->n_seq);
+        m5_json_set_int(r, "chunk", b->chunk);
+        m5_json_set_real(r, "tokens_per_s", mean);
+        m5_json_set_real(r, "stddev", sqrt(var));
+        m5_json_set_real(r, "best", best);
+        m5_json_push_take(b->rows, r);
+    } else if (b->o->csv) {
+        if (!b->titled) puts("model,family,weight_bytes,isa,threads,parallel,chunk,test,n_tokens,depth,tokens_per_s,stddev,best");
+        printf("\"%s\",%s,%llu,%s,%d,%d,%d,%s,%d,%d,%.2f,%.2f,%.2f\n", w->config.name, w->config.family, (unsigned long long)w->file_bytes, isa, b->n_threads,
+               b->n_seq, b->chunk, name, n, depth, mean, sqrt(var), best);
+    } else {
+        char label[64], bytes[32];
+        snprintf(label, sizeof(label), depth ? "%s%d @%d" : "%s%d", name, n, depth);
+        if (!b->titled)
+            printf("%s (%s, %s, %s), %s\n\n%-16s %8s %8s %14s %10s %10s\n", w->config.name, w->config.family, w->format, m5_cli_bytes(bytes, w->file_bytes), isa, "test",
+                   "threads", "parallel", "tokens/s", "+-", "best");
+        printf("%-16s %8d %8d %14.2f %10.2f %10.2f\n", label, b->n_threads, b->n_seq, mean, sqrt(var), best);
+    }
+    b->titled = true;
+    fflush(stdout);
+}
+
+static int run_one(bench *b, int n_prompt, int n_gen, int depth, m5_error *err)
+{
+    enum { MAX_REPS = 1000 };
+    double speed[MAX_REPS], warm;
+    int rc = measure(b, n_prompt < 32 ? n_prompt : 32, n_gen < 2 ? n_gen : 2, 0, &warm, err);
+    for (int i = 0; !rc && i < b->o->reps; i++) rc = measure(b, n_prompt, n_gen, depth, &speed[i], err);
+    if (!rc) report(b, n_gen ? "tg" : "pp", n_gen ? n_gen : n_prompt, depth, speed);
+    return rc;
+}
+
+static void close_bench(bench *b)
+{
+    for (int i = 0; b->seqs && i < b->n_seq; i++) m5_seq_free(b->seqs[i]);
+    m5_free(b->seqs);
+    m5_free(b->runs);
+    m5_free(b->logits);
+    m5_model_close(b->model);
+    b->seqs = NULL;
+    b->runs = NULL;
+    b->logits = NULL;
+    b->model = NULL;
+}
+
+static int open_bench(bench *b, const m5_engine_options *eo, int n_threads, int n_ids, m5_error *err)
+{
+    m5_model_options mo = {
+        .cpu = {.n_threads = n_threads, .cpu_mask = eo->cpu_mask ? eo->cpu_mask : 0xffffffffu, .act_f32 = eo->act_f32},
+        .kv_type = (m5_kv_type)eo->kv_type,
+        .max_batch_tok = b->chunk + b->n_seq,
+        .no_repack = eo->no_repack,
+        .progress = eo->progress,
+        .progress_ctx = eo->progress_ctx,
+    };
+    int rc = m5_model_open(&b->model, b->o->model, &mo, err);
+    m5_cli_clear_line();
+    if (rc) return rc;
+    int n_vocab = m5_model_config(b->model)->n_vocab;
+    b->n_threads = m5_pool_size(m5_cpu_pool(m5_model_cpu(b->model)));
+    b->seqs = m5_calloc(M5_MEM_MISC, (size_t)b->n_seq, sizeof(*b->seqs));
+    b->runs = m5_calloc(M5_MEM_MISC, (size_t)b->n_seq, sizeof(*b->runs));
+    b->logits = m5_calloc(M5_MEM_SCRATCH, (size_t)b->n_seq * (size_t)n_vocab, sizeof(float));
+    if (!b->seqs || !b->runs || !b->logits) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for %d sequences", b->n_seq);
+    fill_ids(b->ids, n_ids, n_vocab);
+    for (int i = 0; i < b->n_seq; i++)
+        if ((rc = m5_seq_new(&b->seqs[i], b->model, err))) return rc;
+    return 0;
+}
+
+static void print_json(bench *b, const m5_weights *w, const char *isa)
+{
+    m5_json *j = m5_json_new_object();
+    m5_buf out = {0};
+    m5_json_set_str(j, "model", w->config.name);
+    m5_json_set_str(j, "family", w->config.family);
+    m5_json_set_str(j, "format", w->format);
+    m5_json_set_int(j, "weight_bytes", (int64_t)w->file_bytes);
+    m5_json_set_str(j, "isa", isa);
+    m5_json_set_str(j, "version", M5_VERSION);
+    m5_json_set_take(j, "results", b->rows);
+    b->rows = NULL;
+    m5_json_write(&out, j, 2);
+    puts(out.p ? out.p : "{}");
+    m5_buf_free(&out);
+    m5_json_unref(j);
+}
+
+/* All measurements for one number of threads. */
+static int run_all(bench *b, const m5_engine_options *eo, int n_threads, const m5_ids *pp, const m5_ids *tg, const m5_ids *depths, int n_ids, bool last,
+                   m5_error *err)
+{
+    int rc = open_bench(b, eo, n_threads, n_ids, err);
+    for (size_t d = 0; !rc && d < depths->n; d++) {
+        for (size_t i = 0; !rc && i < pp->n; i++)
+            if (pp->p[i] > 0) rc = run_one(b, pp->p[i], 0, depths->p[d], err);
+        for (size_t i = 0; !rc && i < tg->n; i++)
+            if (tg->p[i] > 0) rc = run_one(b, 0, tg->p[i], depths->p[d], err);
+    }
+    if (!rc && last && b->rows) print_json(b, m5_model_weights(b->model), m5_cpu_isa_name(m5_model_cpu(b->model)));
+    close_bench(b);
+    return rc;
+}
+
+int m5_cmd_bench(const m5_cli_opts *o)
+{
+    m5_error err = {0};
+    m5_engine_options eo;
+    m5_cli_load load;
+    m5_ids pp = {0}, tg = {0}, depths = {0}, threads = {0};
+    bench b = {.o = o, .n_seq = o->parallel ? o->parallel : 1, .chunk = o->chunk ? o->chunk : 512};
+    if (o->args.n) return m5_cli_usage("'%s' is one argument too many. See 'm5-infer bench --help'.", o->args.items[0]);
+    if (!o->model) return m5_cli_usage("no model given: m5-infer bench --model PATH");
+    m5_cli_opts one_thread = *o; /* a list of threads is read here, not by the engine's options */
+    one_thread.threads = NULL;
+    int rc = m5_cli_engine_options(&eo, &one_thread, &load);
+    if (!rc) rc = m5_cli_ints(&pp, "prompt", o->prompt_lengths, 0, 1 << 24);
+    if (!rc) rc = m5_cli_ints(&tg, "gen", o->gen_lengths, 0, 1 << 24);
+    if (!rc) rc = m5_cli_ints(&depths, "depth", o->depths, 0, 1 << 24);
+    if (!rc && o->threads) rc = m5_cli_ints(&threads, "threads", o->threads, 1, 1024);
+    if (rc) goto out;
+    int n_ids = 1024, n_threads = threads.n ? (int)threads.n : 1;
+    for (size_t i = 0; i < pp.n; i++) n_ids = pp.p[i] > n_ids ? pp.p[i] : n_ids;
+    for (size_t i = 0; i < depths.n; i++) n_ids = depths.p[i] > n_ids ? depths.p[i] : n_ids;
+    b.ids = m5_calloc(M5_MEM_MISC, (size_t)n_ids, sizeof(*b.ids));
+    b.rows = o->json ? m5_json_new_array() : NULL;
+    int code = b.ids && (b.rows || !o->json) ? 0 : m5_error_set(&err, M5_ERR_NOMEM, "out of memory for %d tokens", n_ids);
+    for (int i = 0; !code && i < n_threads; i++)
+        code = run_all(&b, &eo, threads.n ? threads.p[i] : 0, &pp, &tg, &depths, n_ids, i == n_threads - 1, &err);
+    if (code) rc = m5_cli_fail(&err);
+out:
+    m5_cli_load_deinit(&load);
+    m5_json_unref(b.rows);
+    m5_free(b.ids);
+    m5_ids_free(&pp);
+    m5_ids_free(&tg);
+    m5_ids_free(&depths);
+    m5_ids_free(&threads);
+    return rc;
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options -> engine: opening a model with a progress bar, sampling, small helpers of several commands. */
+#include "cli/cli.h"
+
+#include "base/mem.h"
+#include "base/task.h"
+#include "backend/cpu.h"
+#include "kernels/kernels.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- progress ---- */
+
+/* One bar on stderr, redrawn when its percentage changes, wiped when it is full. */
+static void progress(void *ctx, double fraction, const char *what)
+{
+    enum { WIDTH = 30 };
+    m5_cli_load *load = ctx;
+    int percent = (int)(fraction < 0 ? 0 : fraction > 1 ? 100 : fraction * 100);
+    if (percent == load->percent) return;
+    load->percent = percent;
+    if (percent == 100) {
+        m5_cli_clear_line();
+        return;
+    }
+    char bar[WIDTH + 1];
+    for (int i = 0; i < WIDTH; i++) bar[i] = i < percent * WIDTH / 100 ? '#' : '.';
+    bar[WIDTH] = 0;
+    fprintf(stderr, "\r[%s] %3d %%  %-24.24s", bar, percent, what ? what : "");
+    fflush(stderr);
+}
+
+void m5_cli_clear_line(void)
+{
+    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
+}
+
+void m5_cli_load_deinit(m5_cli_load *load) { m5_free(load->template_text); }
+
+const char *m5_cli_bytes(char buf[32], uint64_t bytes)
+{
+    if (bytes >= (uint64_t)10 << 30)
+        snprintf(buf, 32, "%.1f GiB", (double)bytes / (1 << 30));
+    else if (bytes >= (uint64_t)1 << 30)
+        snprintf(buf, 32, "%.2f GiB", (double)bytes / (1 << 30));
+    else if (bytes >= (uint64_t)1 << 20)
+        snprintf(buf, 32, "%.0f MiB", (double)bytes / (1 << 20));
+    else
+        snprintf(buf, 32, "%.0f KiB", (double)bytes / (1 << 10));
+    return buf;
+}
+
+/* ---- options ---- */
+
+static int isa_mask(const char *name, uint32_t *mask)
+{
+    static const struct {
+        const char *name;
+        uint32_t mask;
+    } table[] = {{"auto", 0}, {"ref", 1u << 31}, {"avx2", M5_ISA_AVX2}, {"avx512", M5_ISA_AVX2 | M5_ISA_AVX512}, {"neon", M5_ISA_NEON}};
+    *mask = 0;
+    if (!name) return CLI_OK;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+        if (strcmp(name, table[i].name) == 0) {
+            *mask = table[i].mask;
+            return CLI_OK;
+        }
+    return m5_cli_usage("--isa %s is not known; auto, ref, avx2, avx512 and neon are", name);
+}
+
+static int kv_type(const char *name, bool f32, int *type)
+{
+    static const struct {
+        const char *name;
+        m5_kv_type type;
+    } table[] = {{"f16", M5_KV_F16}, {"bf16", M5_KV_BF16}, {"f32", M5_KV_F32}, {"q8_0", M5_KV_Q8_0}};
+    *type = f32 ? M5_KV_F32 : M5_KV_F16;
+    if (!name) return CLI_OK;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+        if (strcmp(name, table[i].name) == 0) {
+            *type = (int)table[i].type;
+            return CLI_OK;
+        }
+    return m5_cli_usage("--kv %s is not known; f16, bf16, f32 and q8_0 are", name);
+}
+
+static int one_thread_count(const char *text, int *n)
+{
+    *n = 0;
+    if (!text) return CLI_OK;
+    m5_ids ids = {0};
+    int rc = m5_cli_ints(&ids, "threads", text, 1, 1024);
+    if (!rc && ids.n != 1) rc = m5_cli_usage("--threads needs one number here, not '%s'", text);
+    if (!rc) *n = ids.p[0];
+    m5_ids_free(&ids);
+    return rc;
+}
+
+int m5_cli_engine_options(m5_engine_options *out, const m5_cli_opts *o, m5_cli_load *load)
+{
+    *load = (m5_cli_load){.percent = -1};
+    *out = (m5_engine_options){
+        .model_path = o->model,
+        .n_ctx = o->ctx,
+        .n_parallel = o->parallel,
+        .n_queue = o->queue,
+        .prefill_chunk = o->chunk,
+        .act_f32 = o->f32,
+        .no_repack = o->no_repack,
+        .progress = !o->quiet && isatty(STDERR_FILENO) ? progress : NULL,
+        .progress_ctx = load,
+    };
+    int rc = isa_mask(o->isa, &out->cpu_mask);
+    if (!rc) rc = kv_type(o->kv, o->f32, &out->kv_type);
+    if (!rc) rc = one_thread_count(o->threads, &out->n_threads);
+    if (rc || !o->chat_template) return rc;
+    m5_error err = {0};
+    size_t n;
+    if (m5_file_read(&load->template_text, &n, o->chat_template, (size_t)16 << 20, &err)) return m5_cli_fail(&err);
+    out->chat_template = load->template_text;
+    return CLI_OK;
+}
+
+int m5_cli_open_engine(m5_engine **out, const m5_cli_opts *o)
+{
+    m5_engine_options eo;
+    m5_error err = {0};
+    m5_cli_load load;
+    *out = NULL;
+    if (!o->model) return m5_cli_usage("no model given: --model PATH");
+    int rc = m5_cli_engine_options(&eo, o, &load);
+    if (!rc && m5_engine_open(out, &eo, &err)) rc = m5_cli_fail(&err);
+    m5_cli_load_deinit(&load);
+    return rc;
+}
+
+void m5_cli_sampling(m5_sampling *s, const m5_cli_opts *o)
+{
+    m5_sampling_default(s);
+    s->temperature = (float)o->temperature;
+    s->top_k = o->top_k;
+    s->top_p = (float)o->top_p;
+    s->min_p = (float)o->min_p;
+    s->typical_p = (float)o->typical_p;
+    s->repetition_penalty = (float)o->repetition_penalty;
+    s->penalty_last_n = o->penalty_last_n;
+    s->presence_penalty = (float)o->presence_penalty;
+    s->frequency_penalty = (float)o->frequency_penalty;
+    s->seed = o->seed;
+    if (!o->seed_given) m5_random_bytes(&s->seed, sizeof(s->seed));
+}
+
+int m5_cli_read_stdin(m5_buf *out)
+{
+    char part[65536];
+    for (;;) {
+        ssize_t n = read(STDIN_FILENO, part, sizeof(part));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) {
+            fprintf(stderr, "m5-infer: stdin: %s\n", strerror(errno));
+            return CLI_FAILED;
+        }
+        if (n == 0) break;
+        m5_buf_append(out, part, (size_t)n);
+    }
+    if (!out->failed) return CLI_OK;
+    fputs("m5-infer: out of memory for the text on stdin\n", stderr);
+    return CLI_FAILED;
+}
