@@ -4,6 +4,7 @@
 #define M5_MODEL_INTERNAL_H
 
 #include "model/model.h"
+#include "model/mtp.h"
 #include "model/state.h"
 
 /* Where a layer's share of a sequence's memory lies. */
@@ -66,6 +67,7 @@ struct m5_model {
     int32_t *ids, *pos, *seq_of;
     m5_kv_view *views;
     m5_gdn_run *gdn_runs;
+    m5_mtp_run *mtp_runs;
 };
 
 static inline int m5_gdn_channels(const m5_config *c) { return 2 * c->gdn_n_k_head * c->gdn_k_dim + c->gdn_n_v_head * c->gdn_v_dim; }

@@ -89,7 +89,7 @@ static size_t work_floats(const m5_model *m)
         n = m5_ffn_work(m, lc, m->max_tok);
         if (n > max) max = n;
     }
-    n = m->mtp ? 4 * (size_t)m->max_tok * (size_t)c->n_embd : 0; /* mtp.c joins embedding and hidden state there */
+    n = m->mtp ? 2 * (size_t)m->max_tok * (size_t)c->n_embd : 0; /* mtp.c joins embedding and hidden state there */
     return n > max ? n : max;
 }
 
@@ -118,6 +118,7 @@ static size_t place_scratch(m5_model *m, uint8_t *base)
     m->seq_of = part(base, &at, t, sizeof *m->seq_of);
     m->views = part(base, &at, t, sizeof *m->views);
     m->gdn_runs = part(base, &at, t, sizeof *m->gdn_runs);
+    m->mtp_runs = part(base, &at, m->mtp ? t : 0, sizeof *m->mtp_runs);
     return at;
 }
 
