@@ -82,7 +82,8 @@ typedef struct m5_attn_args {
     const m5_kv_view *seqs;
     const int32_t *seq_of, *pos;
 } m5_attn_args;
-/* Page layout, per layer: K and V each [page_tok, n_head_kv, head_dim] of kv_type (Q8_0: blocks of 32 along head_dim). row_bytes: of one token. */
+/* Page layout, per layer: K and V each [n_head_kv, page_tok, head_dim] of kv_type (Q8_0: blocks of 32 along head_dim), so that the keys of a head are
+ * one stream. row_bytes: of one token. */
 size_t m5_kv_row_bytes(m5_kv_type t, int n_head_kv, int head_dim);
 void m5_cpu_kv_store(m5_cpu *c, const m5_attn_args *a, const float *k, const float *v, int n_tok); /* k, v [n_tok, n_head_kv, head_dim] */
 void m5_cpu_attention(m5_cpu *c, float *o, const float *q, const m5_attn_args *a, int n_tok);

@@ -320,17 +320,17 @@ typedef struct store_job {
     const m5_kernels *base;
     const m5_attn_args *a;
     const float *k, *v;
-    int n;
-    size_t row_bytes;
+    size_t head_bytes;
 } store_job;
 
 static void store_one(const store_job *j, uint8_t *dst, const float *x)
 {
+    const int n = j->a->head_dim;
     switch (j->a->kv_type) {
-    case M5_KV_F16: j->base->f32_f16((uint16_t *)(void *)dst, x, j->n); return;
-    case M5_KV_BF16: j->base->f32_bf16((uint16_t *)(void *)dst, x, j->n); return;
-    case M5_KV_F32: memcpy(dst, x, (size_t)j->n * sizeof *x); return;
-    case M5_KV_Q8_0: store_q8_0(dst, x, j->n); return;
+    case M5_KV_F16: j->base->f32_f16((uint16_t *)(void *)dst, x, n); return;
+    case M5_KV_BF16: j->base->f32_bf16((uint16_t *)(void *)dst, x, n); return;
+    case M5_KV_F32: memcpy(dst, x, (size_t)n * sizeof *x); return;
+    case M5_KV_Q8_0: store_q8_0(dst, x, n); return;
     }
 }
 
@@ -341,14 +341,17 @@ static void store_rows(void *ctx, int64_t begin, int64_t end, int worker)
     (void)worker;
     for (int64_t t = begin; t < end; t++) {
         uint8_t *page = a->seqs[a->seq_of[t]].pages[a->pos[t] / a->page_tok];
-        const size_t at = (size_t)(a->pos[t] % a->page_tok) * j->row_bytes;
-        store_one(j, page + a->k_offset + at, j->k + t * j->n);
-        store_one(j, page + a->v_offset + at, j->v + t * j->n);
+        for (int h = 0; h < a->n_head_kv; h++) {
+            const size_t at = (size_t)(h * a->page_tok + a->pos[t] % a->page_tok) * j->head_bytes;
+            const int64_t from = (t * a->n_head_kv + h) * a->head_dim;
+            store_one(j, page + a->k_offset + at, j->k + from);
+            store_one(j, page + a->v_offset + at, j->v + from);
+        }
     }
 }
 
 void m5_cpu_kv_store(m5_cpu *c, const m5_attn_args *a, const float *k, const float *v, int n_tok)
 {
-    store_job j = {&c->k, a, k, v, a->n_head_kv * a->head_dim, m5_kv_row_bytes(a->kv_type, a->n_head_kv, a->head_dim)};
-    m5_cpu_mix_for(c, n_tok, 0.4 * j.n, store_rows, &j);
+    store_job j = {&c->k, a, k, v, m5_kv_row_bytes(a->kv_type, 1, a->head_dim)};
+    m5_cpu_mix_for(c, n_tok, 0.4 * a->n_head_kv * a->head_dim, store_rows, &j);
 }

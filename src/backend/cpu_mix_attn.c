@@ -58,7 +58,7 @@ typedef struct attn_job {
     const float *q;
     int n_tok, group, tile_heads, n_sub, tile_tok; /* a unit: tile_tok rows x tile_heads of the n_sub parts of a KV head's group */
     int64_t n_tile;
-    size_t k_row_bytes, head_bytes;
+    size_t head_bytes; /* one token of one head */
     /* split */
     mix_split *split;
     int block0, n_block;
@@ -102,7 +102,7 @@ static void tile_open(const attn_job *j, attn_tile *t, int worker, int row, int 
 
 static const uint8_t *key_at(const attn_job *j, const attn_tile *t, size_t offset, int pos)
 {
-    return t->pages[pos / j->a->page_tok] + offset + (size_t)(pos % j->a->page_tok) * j->k_row_bytes + (size_t)t->kv_head * j->head_bytes;
+    return t->pages[pos / j->a->page_tok] + offset + (size_t)(t->kv_head * j->a->page_tok + pos % j->a->page_tok) * j->head_bytes;
 }
 
 /* Weighted values of tile rows [r0, r0 + n) over keys [lo, hi), page by page. */
@@ -112,7 +112,7 @@ static void add_values(const attn_job *j, const attn_tile *t, int block_key0, in
     while (lo < hi) {
         const int end = (lo / page_tok + 1) * page_tok < hi ? (lo / page_tok + 1) * page_tok : hi;
         j->k->attn_value[j->a->kv_type](t->p + (size_t)r0 * (size_t)hd, t->s + (size_t)r0 * LD_SCORE + (lo - block_key0), LD_SCORE, n,
-                                        key_at(j, t, j->a->v_offset, lo), (int64_t)j->k_row_bytes, end - lo, hd);
+                                        key_at(j, t, j->a->v_offset, lo), (int64_t)j->head_bytes, end - lo, hd);
         lo = end;
     }
 }
@@ -134,7 +134,7 @@ static void tile_block(const attn_job *j, attn_tile *t, int b)
     }
     for (int k = lo; k < hi;) {
         const int end = (k / a->page_tok + 1) * a->page_tok < hi ? (k / a->page_tok + 1) * a->page_tok : hi;
-        j->k->attn_score[a->kv_type](t->s + (k - key0), LD_SCORE, t->q, n, key_at(j, t, a->k_offset, k), (int64_t)j->k_row_bytes, end - k, hd, a->scale,
+        j->k->attn_score[a->kv_type](t->s + (k - key0), LD_SCORE, t->q, n, key_at(j, t, a->k_offset, k), (int64_t)j->head_bytes, end - k, hd, a->scale,
                                      a->softcap);
         k = end;
     }
@@ -293,7 +293,6 @@ void m5_cpu_attention(m5_cpu *c, float *o, const float *q, const m5_attn_args *a
     j.n_sub = (group + j.tile_heads - 1) / j.tile_heads;
     j.tile_tok = rows / j.tile_heads;
     j.n_tile = (n_tok + j.tile_tok - 1) / j.tile_tok;
-    j.k_row_bytes = m5_kv_row_bytes(a->kv_type, a->n_head_kv, a->head_dim);
     j.head_bytes = m5_kv_row_bytes(a->kv_type, 1, a->head_dim);
     if (attention_split(c, &j)) return;
     const int64_t n_unit = j.n_tile * a->n_head_kv * j.n_sub;
