@@ -4,3 +4,4 @@ m5_test(test_stop SOURCES unit/test_stop.c LIBS m5_engine LABELS unit)
 # The fake layer stands in front of the real libraries, so none of their objects is linked.
 m5_test(test_engine SOURCES unit/test_engine.c unit/fake_model.c LIBS m5_engine LABELS unit TIMEOUT 120)
 m5_test(test_prefix SOURCES unit/test_prefix.c LIBS m5_engine LABELS unit TIMEOUT 120)
+m5_test(test_engine_model SOURCES unit/test_engine_model.c LIBS m5_engine LABELS unit TIMEOUT 300)
