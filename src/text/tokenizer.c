@@ -275,9 +275,21 @@ static int raw_piece(tok_work *w, trust *tr, const area *a, size_t begin, size_t
 
 /* ---- calls ---- */
 
+/* Some tokenizers name their end-of-text token as the unknown one. It may stand for unknown characters only where everything is trusted. */
+static int32_t unknown_for(const m5_tokenizer *t, bool all_trusted)
+{
+    static const char *const names[] = {"<unk>", "[UNK]", "<UNK>", "<|unk|>", "<|UNK|>", "UNK"};
+    if (t->unk < 0 || all_trusted || !(t->entry[t->unk].flags & TOK_SPECIAL)) return t->unk;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (m5_slice_is(m5_tok_text(t, t->unk), names[i])) return t->unk;
+    }
+    return -1;
+}
+
 static int run(const m5_tokenizer *t, m5_ids *out, const char *text, size_t n, trust *tr, bool add_bos, m5_error *err)
 {
-    tok_work w = {.t = t, .out = out, .err = err};
+    bool all_trusted = n == 0 || is_trusted(tr, 0, n);
+    tok_work w = {.t = t, .out = out, .err = err, .unk = unknown_for(t, all_trusted)};
     size_t before = out->n;
     int rc = 0;
     if (add_bos && !before) {

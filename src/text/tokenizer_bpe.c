@@ -168,7 +168,7 @@ static int first_symbols(tok_work *w, const char *p, size_t n, size_t *n_sym)
         m5_slice spelled;
         int32_t id = char_id(w, p, n, i, k, &spelled);
         if (id >= 0 || t->by_score) {
-            if (unk) add_sym(w, n_sym, t->unk, unk_begin, unk_n);
+            if (unk) add_sym(w, n_sym, w->unk, unk_begin, unk_n);
             unk = false;
             add_sym(w, n_sym, id, i, k);
             continue;
@@ -178,14 +178,14 @@ static int first_symbols(tok_work *w, const char *p, size_t n, size_t *n_sym)
         if (has_fallback(t, spelled)) {
             /* A pending unknown token stays pending, so it comes after these bytes: Hugging Face's order. */
             for (size_t b = 0; b < spelled.n; b++) add_sym(w, n_sym, t->fallback_id[(uint8_t)spelled.p[b]], i, b ? 0 : k);
-        } else if (t->unk >= 0) {
-            if (unk && !t->fuse_unk) add_sym(w, n_sym, t->unk, unk_begin, unk_n);
+        } else if (w->unk >= 0) {
+            if (unk && !t->fuse_unk) add_sym(w, n_sym, w->unk, unk_begin, unk_n);
             unk_begin = unk && t->fuse_unk ? unk_begin : i;
             unk_n = unk && t->fuse_unk ? unk_n + k : k;
             unk = true;
         }
     }
-    if (unk) add_sym(w, n_sym, t->unk, unk_begin, unk_n);
+    if (unk) add_sym(w, n_sym, w->unk, unk_begin, unk_n);
     return w->scratch.failed ? m5_error_set(w->err, M5_ERR_NOMEM, "out of memory while tokenizing") : 0;
 }
 
@@ -197,8 +197,8 @@ static int emit(tok_work *w, const char *p, const tok_sym *s)
         rc = m5_ids_push(w->out, s->id);
     } else if (has_fallback(t, (m5_slice){p + s->begin, s->n})) {
         for (uint32_t i = 0; i < s->n && !rc; i++) rc = m5_ids_push(w->out, t->fallback_id[(uint8_t)p[s->begin + i]]);
-    } else if (t->unk >= 0) {
-        rc = m5_ids_push(w->out, t->unk);
+    } else if (w->unk >= 0) {
+        rc = m5_ids_push(w->out, w->unk);
     }
     return rc ? m5_error_set(w->err, rc, "out of memory while tokenizing") : 0;
 }

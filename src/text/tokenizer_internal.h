@@ -179,6 +179,7 @@ typedef struct tok_work {
     const m5_tokenizer *t;
     m5_ids *out;
     m5_error *err;
+    int32_t unk; /* the tokenizer's, or -1 where it would let untrusted text form a control token */
     m5_buf norm[2], norm_map[2]; /* normalised text; for each byte the tok_range of the piece it came from */
     m5_buf pre_text[2];
     tok_ranges pre[2], matches;
@@ -236,6 +237,8 @@ int m5_tok_regex_translate(m5_buf *out, const char *pattern, size_t n, bool plai
 /* All matches of the pattern in p[0..n) into w->matches, in order, empty ones as Oniguruma's iterator gives them. */
 int m5_tok_pattern_matches(tok_work *w, const tok_pattern *pat, const char *p, size_t n);
 void m5_tok_pattern_deinit(tok_pattern *pat);
+/* A character of the same category from Unicode 14 for one of Unicode 15 or 16; cp itself otherwise. */
+uint32_t m5_tok_older_char(uint32_t cp);
 void m5_tok_match_free(void *match); /* accepts NULL */
 
 /* ---- tokenizer_norm.c ---- */

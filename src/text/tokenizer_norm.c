@@ -66,7 +66,7 @@ bool m5_tok_is_word(uint32_t cp)
 {
     if (cp < 0x80) return (cp >= '0' && cp <= '9') || (cp >= 'A' && cp <= 'Z') || (cp >= 'a' && cp <= 'z') || cp == '_';
     if (cp == 0x200C || cp == 0x200D || (cp >= 0x24B6 && cp <= 0x24E9)) return true; /* Join_Control; circled letters are Alphabetic */
-    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
+    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)m5_tok_older_char(cp));
     return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) || c == UTF8PROC_CATEGORY_PC;
 }
 

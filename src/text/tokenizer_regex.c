@@ -126,6 +126,25 @@ static int escape(trans *t, m5_buf *out, m5_buf *alts)
     return 0;
 }
 
+/* "[:name:]" at t->i inside a class. PCRE2 reads these names more narrowly than Oniguruma, so they are spelled as properties. */
+static bool posix_class(trans *t, m5_buf *items)
+{
+    static const char *const names[][2] = {{"alpha", "\\p{Alphabetic}"}, {"digit", "\\p{Nd}"}, {"alnum", "\\p{Alphabetic}\\p{Nd}"},
+                                           {"upper", "\\p{Uppercase}"}, {"lower", "\\p{Lowercase}"}, {"space", "\\p{White_Space}"},
+                                           {"punct", "\\p{P}\\p{S}"}, {"cntrl", "\\p{Cc}"}, {"blank", "\\p{Zs}\\t"}, {"xdigit", "0-9A-Fa-f"},
+                                           {"word", "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"}};
+    size_t at = m5_slice_find((m5_slice){t->p, t->n}, M5_SLICE(":]"), t->i);
+    if (at == SIZE_MAX) return false;
+    m5_slice name = {t->p + t->i + 2, at - t->i - 2};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (!m5_slice_is(name, names[i][0])) continue;
+        m5_buf_puts(items, names[i][1]);
+        t->i = at + 2;
+        return true;
+    }
+    return false;
+}
+
 static int class_expr(trans *t, m5_buf *out);
 
 /* Alternatives start with '|' each. */
@@ -150,14 +169,7 @@ static int class_part(trans *t, cls *c, bool first)
             if (rc) return rc;
             continue;
         }
-        if (ch == '[' && t->i + 1 < t->n && t->p[t->i + 1] == ':') {
-            size_t at = m5_slice_find((m5_slice){t->p, t->n}, M5_SLICE(":]"), t->i);
-            if (at != SIZE_MAX) {
-                m5_buf_append(&c->items, t->p + t->i, at + 2 - t->i);
-                t->i = at + 2;
-                continue;
-            }
-        }
+        if (ch == '[' && t->i + 1 < t->n && t->p[t->i + 1] == ':' && posix_class(t, &c->items)) continue;
         if (ch == '[') {
             m5_buf inner = {0};
             int rc = class_expr(t, &inner);
@@ -429,7 +441,7 @@ static const uint32_t stand_in[][2] = {
     [R_M] = {0x0941, 0x10A01},  [R_ND] = {0x0966, 0x104A0}, [R_N] = {0x2160, 0x10107},  [R_P] = {0x2010, 0x10100},  [R_S] = {0x2190, 0x1F300},
 };
 
-static uint32_t older(uint32_t cp)
+uint32_t m5_tok_older_char(uint32_t cp)
 {
     size_t lo = 0, hi = sizeof newer / sizeof newer[0];
     while (lo < hi) {
@@ -454,7 +466,7 @@ static const char *subject(tok_work *w, const char *p, size_t n)
         uint32_t cp, old;
         int len = m5_utf8_decode(p + i, n - i, &cp);
         if (len < 1) break;
-        old = older(cp);
+        old = m5_tok_older_char(cp);
         if (old != cp) {
             if (!copied) {
                 m5_buf_clear(&w->subject);

@@ -255,7 +255,7 @@ static int make_tries(m5_tokenizer *t, m5_error *err)
         tok_added *a = &t->added[i];
         const tok_entry *e = &t->entry[a->id];
         a->content = m5_tok_text(t, a->id);
-        if (!a->normalized || !t->n_norm) {
+        if (!a->normalized) {
             rc = trie_add(&t->raw_trie, a->content, (uint32_t)i, err);
             continue;
         }
