@@ -3,7 +3,10 @@
  *
  * A decode step is some hundred short jobs a few microseconds apart, so workers first watch an atomic for the next job; a server
  * that waits for a request must not burn a core, so after SPIN_LIMIT looks they sleep on a condition variable. The caller and the
- * barrier wait in the same way: on a machine with fewer free cores than threads, the thread that is waited for gets to run. */
+ * barrier wait in the same way: on a machine with fewer free cores than threads, the thread that is waited for gets to run.
+ *
+ * A job has a gate. Workers enter it; when no piece of a range is left the caller shuts it and waits only for those inside. So a worker that the system
+ * has not woken yet, or has given no core, delays nobody. */
 #include "base/mem.h"
 #include "base/task.h"
 
@@ -11,7 +14,7 @@
 #include <stdatomic.h>
 
 /* About 50 us of pause instructions: several times the gap between two jobs of one forward pass. */
-enum { SPIN_LIMIT = 3000, LINE_BYTES = 64 };
+enum { SPIN_LIMIT = 3000, LINE_BYTES = 64, GATE_INSIDE = 0xffff, GATE_OPEN = 1 << 16, GATE_ENTERED = 1 << 17 };
 
 /* A counter that threads wait for. Its own cache line: the spinning reads of one must not slow the writes of another. */
 typedef struct signal_word {
@@ -27,14 +30,15 @@ typedef struct pool_worker {
 
 struct m5_pool {
     signal_word job;     /* number of the job now published */
-    signal_word done;    /* workers that have finished jobs, over all jobs */
+    signal_word done;    /* times that a worker left a job, over all jobs */
+    _Alignas(LINE_BYTES) _Atomic uint64_t gate; /* job number << 32 | workers that entered * GATE_ENTERED | GATE_OPEN | workers inside */
     signal_word barrier; /* barriers passed */
     _Alignas(LINE_BYTES) atomic_uint n_arrived;
     _Alignas(LINE_BYTES) _Atomic int64_t next; /* of m5_pool_for */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     int n_threads, n_started;
-    bool quit;
+    atomic_bool quit;
     m5_task_fn fn;
     void *ctx;
     pool_worker *workers; /* [n_threads], 0 unused */
@@ -79,6 +83,16 @@ static unsigned signal_add(m5_pool *p, signal_word *w)
     return v;
 }
 
+/* True when this worker is now inside job number `job`; fn and ctx then stay until it leaves. */
+static bool gate_enter(m5_pool *p, unsigned job)
+{
+    uint64_t g = atomic_load(&p->gate);
+    while (g >> 32 == job && (g & GATE_OPEN)) {
+        if (atomic_compare_exchange_weak(&p->gate, &g, g + GATE_ENTERED + 1)) return true;
+    }
+    return false;
+}
+
 static void *worker_main(void *arg)
 {
     pool_worker *w = arg;
@@ -86,8 +100,10 @@ static void *worker_main(void *arg)
     m5_thread_name("m5-worker");
     for (unsigned seen = 0;;) {
         seen = signal_wait(p, &p->job, seen);
-        if (p->quit) return NULL;
+        if (atomic_load(&p->quit)) return NULL;
+        if (!gate_enter(p, seen)) continue;
         p->fn(p->ctx, w->index, p->n_threads);
+        atomic_fetch_sub(&p->gate, 1);
         signal_add(p, &p->done);
     }
 }
@@ -124,7 +140,7 @@ int m5_pool_open(m5_pool **out, int n_threads, m5_error *err)
 void m5_pool_close(m5_pool *p)
 {
     if (!p) return;
-    p->quit = true;
+    atomic_store(&p->quit, true);
     signal_add(p, &p->job);
     for (int i = 1; i < p->n_started; i++) pthread_join(p->workers[i].thread, NULL);
     pthread_cond_destroy(&p->wake);
@@ -135,18 +151,36 @@ void m5_pool_close(m5_pool *p)
 
 int m5_pool_size(const m5_pool *p) { return p->n_threads; }
 
+static void publish(m5_pool *p, m5_task_fn fn, void *ctx)
+{
+    p->fn = fn;
+    p->ctx = ctx;
+    const uint64_t job = (uint32_t)(atomic_load(&p->job.value) + 1u);
+    atomic_store(&p->gate, job << 32 | GATE_OPEN);
+    signal_add(p, &p->job);
+}
+
+/* Waits until at least n_needed workers have entered and nobody is inside, with the gate shut. */
+static void retire(m5_pool *p, unsigned n_needed)
+{
+    if (n_needed == 0) atomic_fetch_and(&p->gate, ~(uint64_t)GATE_OPEN);
+    for (;;) {
+        const unsigned seen = atomic_load(&p->done.value), g = (unsigned)atomic_load(&p->gate);
+        if (g / GATE_ENTERED >= n_needed && (g & GATE_INSIDE) == 0) break;
+        signal_wait(p, &p->done, seen);
+    }
+    atomic_fetch_and(&p->gate, ~(uint64_t)GATE_OPEN);
+}
+
 void m5_pool_run(m5_pool *p, m5_task_fn fn, void *ctx)
 {
     if (p->n_threads == 1) {
         fn(ctx, 0, 1);
         return;
     }
-    p->fn = fn;
-    p->ctx = ctx;
-    unsigned target = atomic_load(&p->done.value) + (unsigned)p->n_threads - 1;
-    signal_add(p, &p->job);
+    publish(p, fn, ctx);
     fn(ctx, 0, p->n_threads);
-    for (unsigned v = atomic_load(&p->done.value); v != target;) v = signal_wait(p, &p->done, v);
+    retire(p, (unsigned)p->n_threads - 1);
 }
 
 void m5_pool_barrier(m5_pool *p)
@@ -194,5 +228,7 @@ void m5_pool_for(m5_pool *p, int64_t n, int64_t grain, m5_range_fn fn, void *ctx
     piece = (piece + grain - 1) / grain * grain;
     range_job j = {p, n, piece, fn, ctx};
     atomic_store(&p->next, 0);
-    m5_pool_run(p, range_task, &j);
+    publish(p, range_task, &j);
+    range_task(&j, 0, p->n_threads);
+    retire(p, 0);
 }

@@ -59,6 +59,10 @@ static void check_pool(int n_threads)
         for (size_t b = 0; b < sizeof grains / sizeof *grains; b++) {
             cover_job c = {.grain = grains[b]};
             m5_pool_for(p, sizes[a], grains[b], cover_range, &c);
+            /* A range job may end before a worker has noticed it: the next job must not count that worker. */
+            phase_job j = {.pool = p};
+            m5_pool_run(p, phase_task, &j);
+            for (int i = 0; i < n_threads; i++) T_EQ_INT(atomic_load(&j.hits[i]), 1);
             int n_wrong = 0;
             for (int i = 0; i < 1000; i++) n_wrong += atomic_load(&c.seen[i]) != (i < sizes[a]);
             T_EQ_INT(n_wrong, 0);
