@@ -74,7 +74,7 @@ typedef struct m5_kv_view {
 } m5_kv_view;
 typedef enum m5_kv_type { M5_KV_F16, M5_KV_BF16, M5_KV_F32, M5_KV_Q8_0 } m5_kv_type;
 typedef struct m5_attn_args {
-    int n_head, n_head_kv, head_dim, page_tok; /* head_dim a multiple of 16, of 32 for Q8_0 */
+    int n_head, n_head_kv, head_dim, page_tok;
     m5_kv_type kv_type;
     size_t k_offset, v_offset; /* bytes from the start of a page to this layer's K and V */
     int window;
@@ -82,8 +82,9 @@ typedef struct m5_attn_args {
     const m5_kv_view *seqs;
     const int32_t *seq_of, *pos;
 } m5_attn_args;
-/* Page layout, per layer: K and V each [n_head_kv, page_tok, head_dim] of kv_type (Q8_0: blocks of 32 along head_dim), so that the keys of a head are
- * one stream. row_bytes: of one token. */
+/* Page layout, per layer: K and V each [n_head_kv, page_tok, width] of kv_type (Q8_0: blocks of 32 along width), so that the keys of a head are one
+ * stream; width = head_dim padded with zeros to 16, to 32 for Q8_0. row_bytes: of one token. */
+int m5_kv_head_width(m5_kv_type t, int head_dim);
 size_t m5_kv_row_bytes(m5_kv_type t, int n_head_kv, int head_dim);
 void m5_cpu_kv_store(m5_cpu *c, const m5_attn_args *a, const float *k, const float *v, int n_tok); /* k, v [n_tok, n_head_kv, head_dim] */
 void m5_cpu_attention(m5_cpu *c, float *o, const float *q, const m5_attn_args *a, int n_tok);

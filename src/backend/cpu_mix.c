@@ -291,9 +291,15 @@ void m5_cpu_rope(m5_cpu *c, float *x, int n_tok, int n_head, int head_dim, const
 
 /* ---- K/V store ---- */
 
+int m5_kv_head_width(m5_kv_type t, int head_dim)
+{
+    const int unit = t == M5_KV_Q8_0 ? 32 : 16;
+    return (head_dim + unit - 1) / unit * unit;
+}
+
 size_t m5_kv_row_bytes(m5_kv_type t, int n_head_kv, int head_dim)
 {
-    const size_t n = (size_t)n_head_kv * (size_t)head_dim;
+    const size_t n = (size_t)n_head_kv * (size_t)m5_kv_head_width(t, head_dim);
     switch (t) {
     case M5_KV_F16:
     case M5_KV_BF16: return n * 2;
@@ -321,11 +327,19 @@ typedef struct store_job {
     const m5_attn_args *a;
     const float *k, *v;
     size_t head_bytes;
+    float **work;
+    int width;
 } store_job;
 
-static void store_one(const store_job *j, uint8_t *dst, const float *x)
+static void store_one(const store_job *j, int worker, uint8_t *dst, const float *x)
 {
-    const int n = j->a->head_dim;
+    const int n = j->width;
+    if (n > j->a->head_dim) {
+        float *padded = j->work[worker];
+        memcpy(padded, x, (size_t)j->a->head_dim * sizeof *x);
+        for (int i = j->a->head_dim; i < n; i++) padded[i] = 0;
+        x = padded;
+    }
     switch (j->a->kv_type) {
     case M5_KV_F16: j->base->f32_f16((uint16_t *)(void *)dst, x, n); return;
     case M5_KV_BF16: j->base->f32_bf16((uint16_t *)(void *)dst, x, n); return;
@@ -338,20 +352,19 @@ static void store_rows(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const store_job *j = ctx;
     const m5_attn_args *a = j->a;
-    (void)worker;
     for (int64_t t = begin; t < end; t++) {
         uint8_t *page = a->seqs[a->seq_of[t]].pages[a->pos[t] / a->page_tok];
         for (int h = 0; h < a->n_head_kv; h++) {
             const size_t at = (size_t)(h * a->page_tok + a->pos[t] % a->page_tok) * j->head_bytes;
             const int64_t from = (t * a->n_head_kv + h) * a->head_dim;
-            store_one(j, page + a->k_offset + at, j->k + from);
-            store_one(j, page + a->v_offset + at, j->v + from);
+            store_one(j, worker, page + a->k_offset + at, j->k + from);
+            store_one(j, worker, page + a->v_offset + at, j->v + from);
         }
     }
 }
 
 void m5_cpu_kv_store(m5_cpu *c, const m5_attn_args *a, const float *k, const float *v, int n_tok)
 {
-    store_job j = {&c->k, a, k, v, m5_kv_row_bytes(a->kv_type, 1, a->head_dim)};
+    store_job j = {&c->k, a, k, v, m5_kv_row_bytes(a->kv_type, 1, a->head_dim), c->work, m5_kv_head_width(a->kv_type, a->head_dim)};
     m5_cpu_mix_for(c, n_tok, 0.4 * a->n_head_kv * a->head_dim, store_rows, &j);
 }

@@ -59,6 +59,7 @@ typedef struct attn_job {
     int n_tok, group, tile_heads, n_sub, tile_tok; /* a unit: tile_tok rows x tile_heads of the n_sub parts of a KV head's group */
     int64_t n_tile;
     size_t head_bytes; /* one token of one head */
+    int width;         /* head_dim padded with zeros as in the cache */
     /* split */
     mix_split *split;
     int block0, n_block;
@@ -68,7 +69,7 @@ typedef struct attn_job {
 typedef struct attn_tile {
     int row0, n_tok, h0, n_head, kv_head;
     const uint8_t *const *pages;
-    float *q, *s, *p; /* worker scratch: [n, head_dim], [n, LD_SCORE], [n, head_dim] */
+    float *q, *s, *p; /* worker scratch: [n, width], [n, LD_SCORE], [n, width] */
     float m[TILE_ROWS], l[TILE_ROWS];
     int lo[TILE_ROWS], hi[TILE_ROWS]; /* keys of the block that row r sees; hi <= lo: none */
 } attn_tile;
@@ -95,9 +96,12 @@ static void tile_open(const attn_job *j, attn_tile *t, int worker, int row, int 
     t->q = j->work[worker];
     t->p = t->q + TILE_FLOATS;
     t->s = t->p + TILE_FLOATS;
-    for (int i = 0; i < n_tok; i++)
-        memcpy(t->q + (size_t)i * (size_t)(t->n_head * hd), j->q + ((size_t)(row + i) * (size_t)j->a->n_head + (size_t)t->h0) * (size_t)hd,
-               (size_t)(t->n_head * hd) * sizeof(float));
+    for (int r = 0; r < n_tok * t->n_head; r++) {
+        float *q = t->q + (size_t)r * (size_t)j->width;
+        const size_t from = (size_t)(row + r / t->n_head) * (size_t)j->a->n_head + (size_t)(t->h0 + r % t->n_head);
+        memcpy(q, j->q + from * (size_t)hd, (size_t)hd * sizeof *q);
+        for (int d = hd; d < j->width; d++) q[d] = 0;
+    }
 }
 
 static const uint8_t *key_at(const attn_job *j, const attn_tile *t, size_t offset, int pos)
@@ -108,7 +112,7 @@ static const uint8_t *key_at(const attn_job *j, const attn_tile *t, size_t offse
 /* Weighted values of tile rows [r0, r0 + n) over keys [lo, hi), page by page. */
 static void add_values(const attn_job *j, const attn_tile *t, int block_key0, int r0, int n, int lo, int hi)
 {
-    const int hd = j->a->head_dim, page_tok = j->a->page_tok;
+    const int hd = j->width, page_tok = j->a->page_tok;
     while (lo < hi) {
         const int end = (lo / page_tok + 1) * page_tok < hi ? (lo / page_tok + 1) * page_tok : hi;
         j->k->attn_value[j->a->kv_type](t->p + (size_t)r0 * (size_t)hd, t->s + (size_t)r0 * LD_SCORE + (lo - block_key0), LD_SCORE, n,
@@ -121,7 +125,7 @@ static void add_values(const attn_job *j, const attn_tile *t, int block_key0, in
 static void tile_block(const attn_job *j, attn_tile *t, int b)
 {
     const m5_attn_args *a = j->a;
-    const int hd = a->head_dim, n = t->n_tok * t->n_head, key0 = b * BLOCK;
+    const int hd = j->width, n = t->n_tok * t->n_head, key0 = b * BLOCK;
     int lo = key0 + BLOCK, hi = key0, all_lo = key0, all_hi = key0 + BLOCK;
     for (int r = 0; r < n; r++) {
         const int row = t->row0 + r / t->n_head, f = first_key(a, row);
@@ -181,8 +185,8 @@ static void whole_tile(const attn_job *j, attn_tile *t)
         tile_block(j, t, b);
         for (int r = 0; r < n; r++) {
             if (t->hi[r] <= t->lo[r]) continue;
-            fold(j->k, out_row(j, t->row0 + r / t->n_head, t->h0 + r % t->n_head), &big_m[r], &big_l[r], t->p + (size_t)r * (size_t)hd, t->m[r], t->l[r],
-                 hd);
+            fold(j->k, out_row(j, t->row0 + r / t->n_head, t->h0 + r % t->n_head), &big_m[r], &big_l[r], t->p + (size_t)r * (size_t)j->width, t->m[r],
+                 t->l[r], hd);
         }
     }
     for (int r = 0; r < n; r++) j->k->scale(out_row(j, t->row0 + r / t->n_head, t->h0 + r % t->n_head), 1.0f / big_l[r], hd);
@@ -234,7 +238,7 @@ static void split_units(void *ctx, int64_t begin, int64_t end, int worker)
                     float *part = part_at(j, row + r / t.n_head, t.h0 + r % t.n_head, b);
                     part[0] = t.m[r];
                     part[1] = t.l[r];
-                    memcpy(part + 2, t.p + (size_t)r * (size_t)hd, (size_t)hd * sizeof *part);
+                    memcpy(part + 2, t.p + (size_t)r * (size_t)j->width, (size_t)hd * sizeof *part);
                 }
             }
             row += n_tok;
@@ -286,13 +290,15 @@ void m5_cpu_attention(m5_cpu *c, float *o, const float *q, const m5_attn_args *a
 {
     if (n_tok <= 0) return;
     const int group = a->n_head / a->n_head_kv;
-    int rows = TILE_FLOATS / a->head_dim;
+    const int width = m5_kv_head_width(a->kv_type, a->head_dim);
+    int rows = TILE_FLOATS / width;
     if (rows > TILE_ROWS) rows = TILE_ROWS;
     attn_job j = {.k = m5_cpu_mix_kernels(c), .a = a, .work = c->work, .o = o, .q = q, .n_tok = n_tok, .group = group, .split = c->mix};
     j.tile_heads = group < rows ? group : rows;
     j.n_sub = (group + j.tile_heads - 1) / j.tile_heads;
     j.tile_tok = rows / j.tile_heads;
     j.n_tile = (n_tok + j.tile_tok - 1) / j.tile_tok;
+    j.width = width;
     j.head_bytes = m5_kv_row_bytes(a->kv_type, 1, a->head_dim);
     if (attention_split(c, &j)) return;
     const int64_t n_unit = j.n_tile * a->n_head_kv * j.n_sub;

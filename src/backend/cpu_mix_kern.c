@@ -86,7 +86,7 @@ static void exp_row(float *x, float minus, int n)
     if (i < n) vf_store_n(x + i, vf_exp(vf_sub(vf_load_n(x + i, n - i), m)), n - i);
 }
 
-/* ---- attention ---- */
+/* ---- attention: head_dim is the padded width of a row, a multiple of 16 ---- */
 
 /* Lanes [d, d + 16) of one head's K or V row. Q8_0: blocks of 32 codes behind one f16 factor. */
 VF_INLINE vf kv_load(m5_kv_type t, const uint8_t *p, int d)
@@ -222,7 +222,9 @@ static void attn_soft(float *s, int n, float *max, float *sum)
 static void attn_merge(float *o, float a, const float *p, float b, int n)
 {
     const vf va = vf_set(a), vb = vf_set(b);
-    for (int i = 0; i < n; i += VF) vf_store(o + i, vf_fma(vf_load(p + i), vb, vf_mul(vf_load(o + i), va)));
+    int i = 0;
+    for (; i + VF <= n; i += VF) vf_store(o + i, vf_fma(vf_load(p + i), vb, vf_mul(vf_load(o + i), va)));
+    if (i < n) vf_store_n(o + i, vf_fma(vf_load_n(p + i, n - i), vb, vf_mul(vf_load_n(o + i, n - i), va)), n - i);
 }
 
 /* ---- gated delta net ---- */

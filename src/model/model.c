@@ -46,12 +46,10 @@ static int prepare_matrix(void *ctx, const char *name, m5_matrix *w)
 static int check_shapes(const m5_model *m, m5_error *err)
 {
     const m5_config *c = m->cfg;
-    const int unit = m->kv_type == M5_KV_Q8_0 ? 32 : 16;
     for (int l = 0; l < c->n_layer + (m->mtp ? 1 : 0); l++) {
         const m5_layer_config *lc = l < c->n_layer ? &c->layers[l] : &c->mtp_layer;
         if (lc->mixer != M5_MIX_ATTN) continue;
-        if (lc->head_dim % unit != 0 || lc->head_dim > 1024)
-            return m5_error_set(err, M5_ERR_UNSUPPORTED, "layer %d: head size %d is not a multiple of %d up to 1024", l, lc->head_dim, unit);
+        if (lc->head_dim > 1024) return m5_error_set(err, M5_ERR_UNSUPPORTED, "layer %d: head size %d, at most 1024 supported", l, lc->head_dim);
     }
     if (!m->has_gdn) return 0;
     if (c->gdn_k_dim % 16 != 0 || c->gdn_v_dim % 16 != 0 || c->gdn_k_dim > 256 || c->gdn_v_dim > 256)
