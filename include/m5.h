@@ -27,6 +27,9 @@ typedef struct m5_engine_options {
     int kv_type;           /* m5_kv_type, backend/cpu.h */
     void (*progress)(void *ctx, double fraction, const char *what);
     void *progress_ctx;
+    uint64_t cache_ram_bytes; /* kept prompt state; 0 = a quarter of what is free beside the weights, at most 8 GiB */
+    bool no_cache;            /* keep no prompt state between requests */
+    int checkpoint_every;     /* tokens between checkpoints of a long prompt; 0 = 512 */
     const char *chat_template; /* text used instead of the model's own template; NULL = the model's */
 } m5_engine_options;
 
@@ -51,6 +54,8 @@ typedef struct m5_engine_info {
     uint64_t kv_bytes_per_tok, row_bytes;  /* of one sequence */
     uint64_t state_bytes;                  /* all sequences at full length */
     uint64_t memory_bytes;                 /* of the machine or its limit */
+    uint64_t cache_ram_bytes;              /* budget of kept prompt state */
+    int checkpoint_every;
     bool own_template;                     /* false: the built-in ChatML stands in */
 } m5_engine_info;
 void m5_engine_get_info(const m5_engine *e, m5_engine_info *out);
@@ -130,6 +135,8 @@ typedef struct m5_engine_status {
     uint64_t n_prompt_tokens, n_generated_tokens, n_requests;
     uint64_t last_step_us;      /* m5_time_us() of the last finished step */
     bool busy;
+    /* kept prompt state */
+    uint64_t cache_bytes, n_cache_nodes, n_cache_checkpoints, n_cache_lookups, n_cache_hits, n_cache_hit_tokens, n_cache_evicted_bytes;
 } m5_engine_status;
 void m5_engine_get_status(const m5_engine *e, m5_engine_status *out);
 

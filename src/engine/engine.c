@@ -10,7 +10,7 @@
 #include <limits.h>
 #include <string.h>
 
-enum { DEFAULT_QUEUE = 64, DEFAULT_CHUNK = 512, MIN_CTX = 512, CTX_STEP = 256, MAX_PARALLEL = 256, MAX_CHUNK = 8192 };
+enum { DEFAULT_QUEUE = 64, DEFAULT_CHUNK = 512, DEFAULT_CHECKPOINT_EVERY = 512, MIN_CTX = 512, CTX_STEP = 256, MAX_PARALLEL = 256, MAX_CHUNK = 8192 };
 
 /* ---- open ---- */
 
@@ -32,6 +32,7 @@ static int check_options(const m5_engine_options *o, m5_error *err)
     if (o->n_ctx < 0) return m5_error_set(err, M5_ERR_ARG, "context of %d tokens is out of range", o->n_ctx);
     if (o->n_parallel < 0 || o->n_parallel > MAX_PARALLEL)
         return m5_error_set(err, M5_ERR_ARG, "%d parallel sequences are out of range (1 to %d)", o->n_parallel, MAX_PARALLEL);
+    if (o->checkpoint_every < 0) return m5_error_set(err, M5_ERR_ARG, "checkpoints every %d tokens are out of range", o->checkpoint_every);
     if (o->n_queue < 0) return m5_error_set(err, M5_ERR_ARG, "queue of %d requests is out of range", o->n_queue);
     if (o->prefill_chunk < 0 || o->prefill_chunk > MAX_CHUNK)
         return m5_error_set(err, M5_ERR_ARG, "prefill chunk of %d rows is out of range (1 to %d)", o->prefill_chunk, MAX_CHUNK);
@@ -53,7 +54,9 @@ static int plan_context(m5_engine *e, const m5_engine_options *o, m5_error *err)
     i->n_params = w->n_params;
     i->n_ctx_train = w->config.n_ctx_train;
     uint64_t usable = i->memory_bytes / 100 * 85, fixed = i->weight_bytes + i->row_bytes * (uint64_t)e->n_parallel;
-    uint64_t free_bytes = usable > fixed ? usable - fixed : 0;
+    uint64_t free_bytes = usable > fixed ? usable - fixed : 0, cache_max = (uint64_t)8 << 30;
+    i->cache_ram_bytes = o->no_cache ? 0 : o->cache_ram_bytes ? o->cache_ram_bytes : free_bytes / 4 < cache_max ? free_bytes / 4 : cache_max;
+    free_bytes = free_bytes > i->cache_ram_bytes ? free_bytes - i->cache_ram_bytes : 0;
     uint64_t fits = i->kv_bytes_per_tok ? free_bytes / i->kv_bytes_per_tok / (uint64_t)e->n_parallel : INT_MAX;
     if (o->n_ctx > 0) {
         e->n_ctx = o->n_ctx;
@@ -69,9 +72,10 @@ static int plan_context(m5_engine *e, const m5_engine_options *o, m5_error *err)
     i->state_bytes = ((uint64_t)e->n_ctx * i->kv_bytes_per_tok + i->row_bytes) * (uint64_t)e->n_parallel;
     m5_log(M5_LOG_INFO, "memory: weights %.0f MiB, %d x %d tokens of state up to %.0f MiB (%.1f KiB a token), of %.0f MiB", mib(i->weight_bytes), e->n_parallel,
            e->n_ctx, mib(i->state_bytes), (double)i->kv_bytes_per_tok / 1024, mib(i->memory_bytes));
-    if (i->weight_bytes + i->state_bytes > i->memory_bytes)
-        m5_log(M5_LOG_WARN, "memory: weights and full contexts need %.0f MiB, %.0f MiB exist; requests fail when it runs out (lower --ctx or --parallel)",
-               mib(i->weight_bytes + i->state_bytes), mib(i->memory_bytes));
+    m5_log(M5_LOG_INFO, "prompt cache: up to %.0f MiB in memory, a checkpoint every %d tokens", mib(i->cache_ram_bytes), e->checkpoint_every);
+    if (i->weight_bytes + i->state_bytes + i->cache_ram_bytes > i->memory_bytes)
+        m5_log(M5_LOG_WARN, "memory: weights, full contexts and prompt cache need %.0f MiB, %.0f MiB exist; requests fail when it runs out (lower --ctx, --parallel or --cache-ram)",
+               mib(i->weight_bytes + i->state_bytes + i->cache_ram_bytes), mib(i->memory_bytes));
     return 0;
 }
 
@@ -126,6 +130,8 @@ int m5_engine_open(m5_engine **out, const m5_engine_options *o, m5_error *err)
     e->n_parallel = o->n_parallel ? o->n_parallel : 1;
     e->n_queue = o->n_queue ? o->n_queue : DEFAULT_QUEUE;
     e->prefill_chunk = o->prefill_chunk ? o->prefill_chunk : DEFAULT_CHUNK;
+    e->checkpoint_every = o->checkpoint_every ? o->checkpoint_every : DEFAULT_CHECKPOINT_EVERY;
+    e->info.checkpoint_every = e->checkpoint_every;
     m5_model_options mo = {
         .cpu = {.n_threads = o->n_threads, .cpu_mask = o->cpu_mask ? o->cpu_mask : 0xffffffffu, .act_f32 = o->act_f32},
         .kv_type = (m5_kv_type)o->kv_type,
@@ -141,6 +147,7 @@ int m5_engine_open(m5_engine **out, const m5_engine_options *o, m5_error *err)
         goto out;
     }
     if ((rc = open_text(e, o, err)) || (rc = plan_context(e, o, err)) || (rc = open_buffers(e, err))) goto out;
+    if ((rc = m5_prefix_open(&e->prefix, e->model, e->info.cache_ram_bytes, err))) goto out;
     e->info.family = m5_model_config(e->model)->family;
     e->info.format = m5_model_weights(e->model)->format;
     e->info.isa = m5_cpu_isa_name(m5_model_cpu(e->model));
@@ -179,6 +186,7 @@ void m5_engine_close(m5_engine *e)
         m5_seq_free(e->slots[i].seq);
         m5_free(e->slots[i].ids);
     }
+    m5_prefix_close(e->prefix);
     m5_free(e->slots);
     m5_free(e->runs);
     m5_free(e->run_slot);
@@ -238,6 +246,7 @@ static int fill_request(m5_request *r, const m5_engine *e, const m5_gen_params *
     r->bias = m5_alloc(M5_MEM_REQUEST, (size_t)p->sampling.n_bias * sizeof(*r->bias));
     if (!r->ids || !r->bias) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for a request of %d tokens", r->cap_ids);
     memcpy(r->ids, p->ids, p->n_ids * sizeof(*r->ids));
+    r->n_marks = m5_marks_find(e->tokenizer, r->ids, r->n_prompt, r->marks);
     if (p->sampling.n_bias > 0) memcpy(r->bias, p->sampling.bias, (size_t)p->sampling.n_bias * sizeof(*r->bias));
     r->sampling.bias = r->bias;
     int rc = m5_stop_new(&r->stop, p->stop, p->n_stop, err);

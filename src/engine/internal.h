@@ -8,6 +8,8 @@
 
 #include "m5.h"
 
+#include "engine/marks.h"
+#include "engine/prefix.h"
 #include "engine/sampler.h"
 #include "engine/stop.h"
 #include "model/model.h"
@@ -38,19 +40,22 @@ struct m5_request {
     int32_t *ids;               /* prompt with room for max_tokens; moves to the slot at admission */
     int n_prompt, cap_ids;
 
+    int marks[M5_MAX_MARKS];    /* message boundaries of the prompt */
+    int n_marks;
+
     m5_buf decoded, certain;    /* scratch of one token's text */
     bool started;               /* START was delivered */
     int n_cached, n_generated;
     uint64_t t_submit_us, t_admit_us, t_start_us;
 };
 
-/* A place for one running sequence. An idle slot keeps its last sequence, so that a prompt which continues it exactly need not be computed again. */
+/* A place for one running sequence. An idle slot's sequence is empty: what is worth keeping is in the prefix tree. */
 typedef struct m5_slot {
     m5_seq *seq;                /* NULL before first use */
     int32_t *ids;               /* the first m5_seq_pos(seq) are in the state */
     int n_ids, cap_ids;
     struct m5_request *req;     /* NULL = idle */
-    uint64_t last_used;
+    uint64_t admitted;          /* tick of admission: who came first */
 } m5_slot;
 
 struct m5_engine {
@@ -67,6 +72,8 @@ struct m5_engine {
 
     /* engine thread */
     m5_sampler *sampler;
+    m5_prefix *prefix;
+    int checkpoint_every;
     m5_slot *slots;             /* [n_parallel] */
     m5_run *runs;               /* [n_parallel] */
     m5_slot **run_slot;         /* [n_parallel] */

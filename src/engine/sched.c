@@ -53,9 +53,13 @@ static int flush_text(m5_request *r)
     return hit;
 }
 
-static void leave_slot(m5_engine *e, m5_slot *s)
+/* The slot becomes idle. keep: its state goes to the prefix tree, also that of a cancelled prompt, whose work need not be done again. */
+static void leave_slot(m5_engine *e, m5_slot *s, bool keep)
 {
     s->req = NULL;
+    if (keep) m5_prefix_save(e->prefix, s->seq, s->ids, true);
+    m5_seq_reset(s->seq);
+    s->n_ids = 0;
     pthread_mutex_lock(&e->lock);
     e->status.n_running--;
     pthread_mutex_unlock(&e->lock);
@@ -65,86 +69,126 @@ static void end_run(m5_engine *e, m5_slot *s, m5_finish how, int32_t stop_id)
 {
     m5_request *r = s->req;
     int hit = flush_text(r);
-    leave_slot(e, s);
+    leave_slot(e, s, true);
     if (hit >= 0 && how != M5_FINISH_CANCELLED)
         finish(r, M5_FINISH_STOP, -1, m5_stop_string(r->stop, hit), NULL);
     else
         finish(r, how, stop_id, NULL, NULL);
 }
 
-/* The state may be half-changed after an error, so it is not kept for reuse. */
+/* The state may be half-changed after an error, so it is not kept. */
 static void fail_run(m5_engine *e, m5_slot *s, const m5_error *why)
 {
     m5_request *r = s->req;
-    m5_seq_reset(s->seq);
-    s->n_ids = 0;
     flush_text(r);
-    leave_slot(e, s);
+    leave_slot(e, s, false);
     m5_log(M5_LOG_WARN, "request failed: %s", why->text);
     finish(r, M5_FINISH_ERROR, -1, NULL, why);
 }
 
 /* ---- admission ---- */
 
-/* Tokens of the prompt that the slot's kept state already covers, 0 when it does not fit. The last prompt token is always computed anew: its
- * logits are needed. */
-static int reusable(const m5_slot *s, const m5_request *r)
+/* Frees a part of the prefix tree when sequences need the memory; false when it has nothing left. */
+static bool make_room(m5_engine *e)
 {
-    if (!s->seq) return 0;
-    int n = m5_seq_pos(s->seq);
-    if (n < 1 || n >= r->n_prompt || n > s->n_ids) return 0;
-    return memcmp(s->ids, r->ids, (size_t)n * sizeof(*s->ids)) == 0 ? n : 0;
+    m5_prefix_stats st;
+    m5_prefix_get_stats(e->prefix, &st);
+    return m5_prefix_evict(e->prefix, st.bytes / 4 + 1);
 }
 
-/* Longest reusable state first; else an empty slot; else the one unused longest. */
-static m5_slot *choose_slot(m5_engine *e, const m5_request *r)
+static m5_slot *idle_slot(m5_engine *e)
 {
-    m5_slot *best = NULL;
-    int best_n = -1;
-    for (int i = 0; i < e->n_parallel; i++) {
-        m5_slot *s = &e->slots[i];
-        if (s->req) continue;
-        int n = reusable(s, r);
-        if (!best || n > best_n || (n == best_n && s->last_used < best->last_used)) best = s, best_n = n;
-    }
-    return best;
+    for (int i = 0; i < e->n_parallel; i++)
+        if (!e->slots[i].req) return &e->slots[i];
+    return NULL;
 }
 
-static bool drop_idle(m5_engine *e)
+/* Text of a few tokens for the log, control characters made visible. */
+static void describe(const m5_engine *e, const int32_t *ids, int n, m5_buf *out)
 {
-    bool any = false;
-    for (int i = 0; i < e->n_parallel; i++) {
-        m5_slot *s = &e->slots[i];
-        if (s->req || !s->seq) continue;
-        m5_seq_free(s->seq);
-        s->seq = NULL;
-        s->n_ids = 0;
-        s->last_used = 0;
-        any = true;
+    m5_buf raw = {0};
+    for (int i = 0; i < n && e->tokenizer; i++) m5_buf_slice(&raw, m5_tokenizer_piece(e->tokenizer, ids[i]));
+    for (size_t i = 0; i < raw.n; i++) {
+        unsigned char c = (unsigned char)raw.p[i];
+        if (c == '\n') m5_buf_puts(out, "\\n");
+        else if (c < 0x20 || c == 0x7F) m5_buf_printf(out, "\\x%02x", c);
+        else m5_buf_putc(out, raw.p[i]);
     }
-    return any;
+    m5_buf_free(&raw);
+}
+
+/* Says where and why the kept state ended, for people who wonder about a slow second call. */
+static void log_match(const m5_engine *e, const m5_slot *s, const m5_prefix_match *m)
+{
+    enum { AROUND = 6 };
+    int n = s->n_ids, at = m->n_common;
+    if (at >= n - 1 || at == 0 || m5_log_get_level() < M5_LOG_INFO) return;
+    m5_buf before = {0}, now = {0}, then = {0};
+    describe(e, s->ids + (at > AROUND ? at - AROUND : 0), at > AROUND ? AROUND : at, &before);
+    describe(e, s->ids + at, n - at < AROUND ? n - at : AROUND, &now);
+    if (m->stored >= 0) describe(e, &m->stored, 1, &then);
+    m5_log(M5_LOG_INFO, "prompt cache: %d of %d tokens reused; what was kept %s token %d, after \"%s\": now \"%s\"%s%s%s", m->n_resumed, n,
+           m->stored >= 0 ? "differs from" : "ends at", at, before.p ? before.p : "", now.p ? now.p : "", m->stored >= 0 ? ", kept \"" : "",
+           then.p ? then.p : "", m->stored >= 0 ? "\"" : "");
+    m5_buf_free(&before);
+    m5_buf_free(&now);
+    m5_buf_free(&then);
 }
 
 static void admit(m5_engine *e, m5_slot *s, m5_request *r)
 {
     m5_error why = {0};
+    m5_prefix_match match;
     r->t_admit_us = m5_time_us();
-    if (!s->seq && m5_seq_new(&s->seq, e->model, &why) && (!drop_idle(e) || m5_seq_new(&s->seq, e->model, &why))) {
+    while (!s->seq && m5_seq_new(&s->seq, e->model, &why) && make_room(e)) {
+    }
+    if (!s->seq) {
         pthread_mutex_lock(&e->lock);
         e->status.n_running--;
         pthread_mutex_unlock(&e->lock);
         finish(r, M5_FINISH_ERROR, -1, NULL, &why);
         return;
     }
-    r->n_cached = reusable(s, r);
-    if (!r->n_cached) m5_seq_reset(s->seq);
     m5_free(s->ids);
     s->ids = r->ids;
     s->n_ids = r->n_prompt;
     s->cap_ids = r->cap_ids;
     r->ids = NULL;
     s->req = r;
-    s->last_used = ++e->tick;
+    s->admitted = ++e->tick;
+    m5_prefix_resume(e->prefix, s->seq, s->ids, s->n_ids, &match);
+    r->n_cached = match.n_resumed;
+    log_match(e, s, &match);
+}
+
+/* First place behind pos where a slot's prompt keeps a checkpoint: a message boundary or a multiple of checkpoint_every. */
+static int next_checkpoint(const m5_engine *e, const m5_request *r, int pos)
+{
+    int next = (pos / e->checkpoint_every + 1) * e->checkpoint_every;
+    for (int i = 0; i < r->n_marks; i++)
+        if (r->marks[i] > pos && r->marks[i] < next) next = r->marks[i];
+    return next;
+}
+
+/* True when a running prompt is about to compute a long piece that r needs too: r waits for it instead of computing it a second time. */
+static bool better_wait(const m5_engine *e, const m5_request *r)
+{
+    enum { MIN_GAIN = 64 };
+    int have = -1;
+    for (int i = 0; i < e->n_parallel; i++) {
+        const m5_slot *s = &e->slots[i];
+        if (!s->req || s->req->started) continue;
+        int n = s->n_ids < r->n_prompt - 1 ? s->n_ids : r->n_prompt - 1, c = 0, gain = 0;
+        while (c < n && s->ids[c] == r->ids[c]) c++;
+        for (int at = m5_seq_pos(s->seq), next; at < c; at = next) {
+            next = next_checkpoint(e, s->req, at);
+            if (next <= c) gain = next;
+        }
+        if (gain == 0) continue;
+        if (have < 0) have = m5_prefix_probe(e->prefix, r->ids, r->n_prompt);
+        if (gain - have >= MIN_GAIN) return true;
+    }
+    return false;
 }
 
 /* Unlinks the cancelled requests of the queue. */
@@ -172,6 +216,7 @@ static void admit_waiting(m5_engine *e)
     for (;;) {
         pthread_mutex_lock(&e->lock);
         m5_request *r = e->status.n_running < e->n_parallel ? e->queue_head : NULL;
+        if (r && better_wait(e, r)) r = NULL;
         if (r) {
             e->queue_head = r->next;
             if (!e->queue_head) e->queue_tail = NULL;
@@ -180,7 +225,7 @@ static void admit_waiting(m5_engine *e)
         }
         pthread_mutex_unlock(&e->lock);
         if (!r) return;
-        admit(e, choose_slot(e, r), r);
+        admit(e, idle_slot(e), r);
     }
 }
 
@@ -222,25 +267,26 @@ static int pack(m5_engine *e, int *n_prompt_rows)
         m5_slot *next = NULL;
         for (int i = 0; i < e->n_parallel; i++) {
             m5_slot *s = &e->slots[i];
-            if (s->req && !s->req->started && s->last_used > done && (!next || s->last_used < next->last_used)) next = s;
+            if (s->req && !s->req->started && s->admitted > done && (!next || s->admitted < next->admitted)) next = s;
         }
-        int share = (left + k - 1) / k, want = pending(next);
+        int share = (left + k - 1) / k, want = pending(next), pos = m5_seq_pos(next->seq), stop = next_checkpoint(e, next->req, pos) - pos;
+        if (stop < want) want = stop; /* the recurrent row can only be copied where a forward ends */
         add_run(e, &n_run, next, want < share ? want : share);
         left -= want < share ? want : share;
-        done = next->last_used;
+        done = next->admitted;
     }
     *n_prompt_rows = rows - left;
     return n_run;
 }
 
-/* One forward; when it fails, once more without idle states, and then run by run, so that only the requests that cannot go on fail. run_err says
+/* One forward; when memory is short, again with less kept state; then run by run, so that only the requests that cannot go on fail. run_err says
  * which; a run's logits stand at its own row either way. */
 static void forward(m5_engine *e, int n_run)
 {
     m5_error why = {0};
     size_t n_vocab = (size_t)m5_model_config(e->model)->n_vocab;
     int rc = m5_model_forward(e->model, e->runs, n_run, e->logits, &why);
-    if (rc == M5_ERR_NOMEM && drop_idle(e)) rc = m5_model_forward(e->model, e->runs, n_run, e->logits, &why);
+    while (rc == M5_ERR_NOMEM && make_room(e)) rc = m5_model_forward(e->model, e->runs, n_run, e->logits, &why);
     for (int i = 0; i < n_run; i++) e->run_err[i] = (m5_error){0};
     if (!rc) return;
     if (n_run == 1) {
@@ -317,7 +363,7 @@ static void advance(m5_engine *e, m5_slot *s, const float *logits)
     deliver(r, &ev);
     if (hit >= 0) {
         m5_buf_clear(&r->certain);
-        leave_slot(e, s);
+        leave_slot(e, s, true);
         finish(r, M5_FINISH_STOP, -1, m5_stop_string(r->stop, hit), NULL);
     } else if (r->n_generated >= r->max_tokens) {
         end_run(e, s, M5_FINISH_LENGTH, -1);
@@ -325,6 +371,30 @@ static void advance(m5_engine *e, m5_slot *s, const float *logits)
 }
 
 /* ---- the loop ---- */
+
+/* After a forward: a prompt that stands at one of its places keeps a checkpoint. */
+static void keep_checkpoint(m5_engine *e, m5_slot *s)
+{
+    int pos = m5_seq_pos(s->seq);
+    if (!s->req->started && pos < s->n_ids && next_checkpoint(e, s->req, pos - 1) == pos) m5_prefix_save(e->prefix, s->seq, s->ids, true);
+}
+
+static void publish(m5_engine *e)
+{
+    m5_prefix_stats st;
+    m5_prefix_get_stats(e->prefix, &st);
+    pthread_mutex_lock(&e->lock);
+    m5_engine_status *out = &e->status;
+    out->last_step_us = m5_time_us();
+    out->cache_bytes = st.bytes;
+    out->n_cache_nodes = st.n_node;
+    out->n_cache_checkpoints = st.n_checkpoint;
+    out->n_cache_lookups = st.n_lookup;
+    out->n_cache_hits = st.n_hit;
+    out->n_cache_hit_tokens = st.n_hit_tokens;
+    out->n_cache_evicted_bytes = st.n_evicted_bytes;
+    pthread_mutex_unlock(&e->lock);
+}
 
 static void step(m5_engine *e)
 {
@@ -342,15 +412,14 @@ static void step(m5_engine *e)
     size_t row = 0, n_vocab = (size_t)m5_model_config(e->model)->n_vocab;
     for (int i = 0; i < n_run; i++) {
         m5_slot *s = e->run_slot[i];
+        if (!e->run_err[i].code) keep_checkpoint(e, s);
         if (e->run_err[i].code)
             fail_run(e, s, &e->run_err[i]);
         else if (e->runs[i].n_out)
             advance(e, s, e->logits + row * n_vocab);
         row += (size_t)e->runs[i].n_out;
     }
-    pthread_mutex_lock(&e->lock);
-    e->status.last_step_us = m5_time_us();
-    pthread_mutex_unlock(&e->lock);
+    publish(e);
 }
 
 void *m5_engine_main(void *engine)

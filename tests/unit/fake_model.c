@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "base/task.h"
-#include "model/model.h"
+#include "model/state.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
@@ -75,6 +75,44 @@ void m5_seq_reset(m5_seq *s)
 {
     fake.n_state_tokens -= s->n;
     s->n = 0;
+}
+
+/* Pages of FAKE_PAGE token ids; no recurrent rows. */
+enum { FAKE_PAGE = 16 };
+struct m5_page {
+    int n_owner;
+    int32_t ids[FAKE_PAGE];
+};
+int m5_model_page_tok(const m5_model *m) { return m ? FAKE_PAGE : 0; }
+size_t m5_model_page_bytes(const m5_model *m) { return m ? sizeof(m5_page) : 0; }
+bool m5_model_recurrent(const m5_model *m) { return m == NULL; }
+m5_page *m5_seq_page_ref(const m5_seq *s, int i)
+{
+    m5_page *p = m5_calloc(M5_MEM_STATE, 1, sizeof(*p));
+    if (!p) return NULL;
+    p->n_owner = 1;
+    int n = s->n - i * FAKE_PAGE;
+    memcpy(p->ids, s->ids + i * FAKE_PAGE, (size_t)(n < FAKE_PAGE ? n : FAKE_PAGE) * sizeof(*p->ids));
+    return p;
+}
+void m5_page_unref(m5_model *m, m5_page *p)
+{
+    if (m && p && --p->n_owner == 0) m5_free(p);
+}
+void m5_seq_row_save(m5_seq *s, void *dst)
+{
+    (void)s;
+    (void)dst;
+}
+int m5_seq_restore(m5_seq *s, m5_page *const *pages, int n_tok, const void *row, m5_error *err)
+{
+    (void)row;
+    (void)err;
+    m5_seq_reset(s);
+    for (int i = 0; i < n_tok; i++) s->ids[i] = pages[i / FAKE_PAGE]->ids[i % FAKE_PAGE];
+    s->n = n_tok;
+    fake.n_state_tokens += n_tok;
+    return 0;
 }
 
 static void nap(int us)
@@ -203,3 +241,4 @@ int m5_decoder_flush(m5_decoder *d, m5_buf *out)
     d->n = 0;
     return 0;
 }
+bool m5_tokenizer_is_control(const m5_tokenizer *t, int32_t id) { return t && id == FAKE_END_ID; }
