@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sampler: known answers of the generator, each filter against a plain sorted version in double, penalties, log-probabilities, determinism. */
 #include "engine/sampler.h"
+#include "base/json.h"
 #include "base/mem.h"
+#include "base/task.h"
 #include "t.h"
 
 #include <math.h>
@@ -131,6 +133,63 @@ static void test_filters(void)
         T_EQ_INT(got, want);
     }
     m5_sampler_free(s);
+}
+
+/* What transformers leaves of the same distribution: the order and the meaning of the filters. */
+static void test_against_transformers(void)
+{
+    char *text = NULL;
+    size_t n = 0;
+    m5_json *j = NULL;
+    m5_error err = {0};
+    if (m5_file_read(&text, &n, M5_TEST_DATA "/sampler.json", 1 << 22, &err) || m5_json_parse(&j, text, n, NULL, &err)) {
+        T_CHECK(false, "%s", err.text);
+        m5_free(text);
+        return;
+    }
+    const m5_json *rows = m5_json_get(j, "rows");
+    T_CHECK(m5_json_len(rows) > 20);
+    for (size_t r = 0; r < m5_json_len(rows); r++) {
+        enum { MAX = 64 };
+        const m5_json *row = m5_json_at(rows, r), *par = m5_json_get(row, "params"), *probs = m5_json_get(row, "probs");
+        const m5_json *lj = m5_json_get(row, "logits"), *ij = m5_json_get(row, "ids"), *pj = m5_json_get(row, "logprobs");
+        float logits[MAX];
+        int32_t hist[MAX];
+        int n_vocab = (int)m5_json_len(lj), n_hist = (int)m5_json_len(ij);
+        for (int i = 0; i < n_vocab; i++) logits[i] = (float)m5_json_real(m5_json_at(lj, (size_t)i));
+        for (int i = 0; i < n_hist; i++) hist[i] = (int32_t)m5_json_int(m5_json_at(ij, (size_t)i));
+        m5_sampling p;
+        m5_sampling_default(&p);
+        if (m5_json_get(par, "temperature")) p.temperature = (float)m5_json_real(m5_json_get(par, "temperature"));
+        if (m5_json_get(par, "top_p")) p.top_p = (float)m5_json_real(m5_json_get(par, "top_p"));
+        if (m5_json_get(par, "min_p")) p.min_p = (float)m5_json_real(m5_json_get(par, "min_p"));
+        if (m5_json_get(par, "typical_p")) p.typical_p = (float)m5_json_real(m5_json_get(par, "typical_p"));
+        if (m5_json_get(par, "repetition_penalty")) p.repetition_penalty = (float)m5_json_real(m5_json_get(par, "repetition_penalty"));
+        p.top_k = (int)m5_json_int(m5_json_get(par, "top_k"));
+        p.penalty_last_n = -1;
+        p.n_top_logprobs = 3;
+        m5_sampler *s = NULL;
+        m5_sample_out out = {0};
+        T_EQ_INT(m5_sampler_new(&s, n_vocab, n_vocab, NULL), 0);
+        m5_sample_in in = {&p, logits, hist, (size_t)n_hist, (size_t)n_hist};
+        T_EQ_INT(m5_sampler_draw(s, &in, &out, &err), 0);
+        const int32_t *id;
+        const float *w;
+        int n_cand = m5_sampler_candidates(s, &id, &w);
+        double z = 0;
+        for (int i = 0; i < n_cand; i++) z += (double)w[i];
+        T_CHECK((size_t)n_cand == m5_json_len(probs), "row %zu: %d candidates, transformers %zu", r, n_cand, m5_json_len(probs));
+        for (int i = 0; i < n_cand; i++) {
+            char key[16];
+            snprintf(key, sizeof(key), "%d", (int)id[i]);
+            double want = m5_json_real(m5_json_get(probs, key));
+            T_CHECK(fabs((double)w[i] / z - want) < 2e-6, "row %zu token %s: %g, transformers %g", r, key, (double)w[i] / z, want);
+        }
+        T_CHECK(fabs((double)out.logprob - m5_json_real(m5_json_at(pj, (size_t)out.id))) < 2e-6, "row %zu", r);
+        m5_sampler_free(s);
+    }
+    m5_json_unref(j);
+    m5_free(text);
 }
 
 static void test_greedy_and_pads(void)
@@ -316,6 +375,7 @@ int main(void)
 {
     test_generator();
     test_filters();
+    test_against_transformers();
     test_greedy_and_pads();
     test_frequencies();
     test_penalties();
