@@ -43,6 +43,10 @@ static const option options[] = {
     {"parallel", 0, OPT_INT, "N", AT(parallel), CMD_SERVE, GROUP_MODEL, 1, 256, "requests that run at the same time (default 1); the others wait in line"},
     {"parallel", 0, OPT_INT, "N", AT(parallel), CMD_BENCH, GROUP_MODEL, 1, 256, "sequences that decode together (default 1); figures are sums over them"},
     {"queue", 0, OPT_INT, "N", AT(queue), CMD_SERVE, GROUP_MODEL, 1, 1 << 20, "requests that may wait (default 64); more are refused with 429"},
+    {"cache-ram", 0, OPT_INT, "MIB", AT(cache_ram_mib), ENGINE, GROUP_MODEL, 0, 1 << 30,
+     "memory for prompt state that outlives its request (default: a quarter of what is free, at most 8192; 0: keep none)"},
+    {"checkpoint-every", 0, OPT_INT, "TOKENS", AT(checkpoint_every), ENGINE, GROUP_MODEL, 16, 1 << 28,
+     "a long prompt can be resumed at every multiple of this (default 512), beside message boundaries"},
     {"chunk", 0, OPT_INT, "ROWS", AT(chunk), FORWARD, GROUP_MODEL, 1, 8192, "prompt tokens computed in one pass, at most (default 512); the result does not depend on it"},
     {"kv", 0, OPT_STR, "TYPE", AT(kv), FORWARD & ~(CMD_LOGITS | CMD_GENERATE), GROUP_MODEL, 0, 0, "how keys and values are kept: f16 (default), bf16, f32, q8_0"},
     {"isa", 0, OPT_STR, "NAME", AT(isa), FORWARD | CMD_INSPECT, GROUP_MODEL, 0, 0, "highest instruction set to use: auto (default), ref, avx2, avx512, neon"},
@@ -244,6 +248,7 @@ static void defaults(m5_cli_opts *o, int command)
     o->typical_p = 1;
     o->repetition_penalty = 1;
     o->penalty_last_n = -1;
+    o->cache_ram_mib = -1;
     o->max_tokens = 1u << command == CMD_GENERATE ? 32 : -1;
     o->prompt_lengths = "512";
     o->gen_lengths = "64";
