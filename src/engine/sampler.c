@@ -393,8 +393,8 @@ static int32_t draw(m5_sampler *s, const m5_sampling *p, const float *l, float m
     for (int i = 0; i < n; i++) s->weight[i] = exp_neg(-s->dist[i]);
     s->n_cand = n;
     if (p->top_k > 0 && p->top_k < s->n_cand) keep_best(s, s->dist, p->top_k, INFINITY);
-    if (p->min_p > 0) keep_weight(s, p->min_p);
     if (p->top_p < 1) keep_best(s, s->dist, s->n_cand, (double)p->top_p);
+    if (p->min_p > 0) keep_weight(s, p->min_p);
     if (p->typical_p > 0 && p->typical_p < 1) keep_typical(s, (double)p->typical_p);
     return draw_from(s, m5_sampler_uniform(p->seed, position));
 }
