@@ -24,3 +24,4 @@ function(m5_fuzz room)
 endfunction()
 
 m5_fuzz(json LIBS m5_base)
+m5_fuzz(config LIBS m5_model)
