@@ -74,7 +74,8 @@ static int plan_context(m5_engine *e, const m5_engine_options *o, m5_error *err)
            e->n_ctx, mib(i->state_bytes), (double)i->kv_bytes_per_tok / 1024, mib(i->memory_bytes));
     m5_log(M5_LOG_INFO, "prompt cache: up to %.0f MiB in memory, a checkpoint every %d tokens", mib(i->cache_ram_bytes), e->checkpoint_every);
     if (i->weight_bytes + i->state_bytes + i->cache_ram_bytes > i->memory_bytes)
-        m5_log(M5_LOG_WARN, "memory: weights, full contexts and prompt cache need %.0f MiB, %.0f MiB exist; requests fail when it runs out (lower --ctx, --parallel or --cache-ram)",
+        m5_log(M5_LOG_WARN,
+               "memory: weights, full contexts and prompt cache need %.0f MiB, %.0f MiB exist; requests fail when it runs out (lower --ctx, --parallel or --cache-ram)",
                mib(i->weight_bytes + i->state_bytes + i->cache_ram_bytes), mib(i->memory_bytes));
     return 0;
 }
