@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens a model: finds out what a path is, maps its files, reads configuration and texts, binds the weights, computes the fingerprint.
- * Room: model/weights.h; the home of xxHash. Not here: containers (gguf.c, safetensors.c), meaning of keys (config.c, families/), binding (bind*.c).
+ * Room: model/weights.h. Not here: containers (gguf.c, safetensors.c), meaning of keys (config.c, families/), binding (bind*.c).
  */
 #include "model/weights.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/task.h"
 #include "model/bind.h"
@@ -12,22 +13,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 enum { MAX_PATH_BYTES = 4096, MAX_JSON_BYTES = 64 << 20, MAX_TOKENIZER_BYTES = 256 << 20, N_SAMPLES = 1024, SAMPLE_BYTES = 256 };
 
-/* Fingerprint so far. Parts are chained, hash of (previous, hash of part): the one-shot functions of the library need no state object. */
+/* Fingerprint so far. Parts are chained, hash of (previous, hash of part), so no state object is needed. */
 typedef struct print_hash {
-    XXH128_hash_t h;
+    m5_hash128 h;
 } print_hash;
 
 static void add_hash(print_hash *p, const void *data, size_t n)
 {
-    uint64_t chain[4] = {p->h.low64, p->h.high64, 0, 0};
-    XXH128_hash_t part = XXH3_128bits(data, n);
-    chain[2] = part.low64;
-    chain[3] = part.high64;
-    p->h = XXH3_128bits(chain, sizeof chain);
+    uint64_t chain[4] = {p->h.low, p->h.high, 0, 0};
+    m5_hash128 part = m5_hash128_of(data, n);
+    chain[2] = part.low;
+    chain[3] = part.high;
+    p->h = m5_hash128_of(chain, sizeof chain);
 }
 
 /* ---- texts of a folder ---- */
@@ -340,7 +340,7 @@ int m5_weights_open(m5_weights **out, const char *path, m5_error *err)
     int rc = w && w->store ? 0 : m5_error_set(err, M5_ERR_NOMEM, "no memory to open %s", path);
     if (rc == 0) rc = open_path(w, path, &hash, err);
     if (rc == 0) {
-        snprintf(w->fingerprint, sizeof w->fingerprint, "%016" PRIx64 "%016" PRIx64, (uint64_t)hash.h.high64, (uint64_t)hash.h.low64);
+        snprintf(w->fingerprint, sizeof w->fingerprint, "%016" PRIx64 "%016" PRIx64, (uint64_t)hash.h.high, (uint64_t)hash.h.low);
         *out = w;
         w = NULL;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base/: errors, memory accounting and failure injection, buffers, UTF-8, JSON, files. */
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -208,6 +209,21 @@ static void test_file(void)
     rmdir(dir);
 }
 
+static void test_hash(void)
+{
+    /* XXH3's published value for the empty input, and an incremental hash that is read on the way. */
+    T_CHECK(m5_hash64("", 0) == 0x2D06800538D394C2u, "%llx", (unsigned long long)m5_hash64("", 0));
+    m5_hasher *h = m5_hasher_new();
+    char text[1000];
+    for (int i = 0; i < 1000; i++) text[i] = (char)(i * 7);
+    for (int i = 0; i < 1000; i += 10) {
+        m5_hash128 a = m5_hasher_value(h), b = m5_hash128_of(text, (size_t)i);
+        T_CHECK(a.low == b.low && a.high == b.high, "%d", i);
+        m5_hasher_update(h, text + i, 10);
+    }
+    m5_hasher_free(h);
+}
+
 static void test_system(void)
 {
     T_CHECK(m5_cpu_count() >= 1, "cores");
@@ -226,6 +242,7 @@ int main(void)
     test_str();
     test_json();
     test_file();
+    test_hash();
     test_system();
     return t_done();
 }
