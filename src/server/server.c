@@ -279,7 +279,13 @@ static void *load(void *arg)
     server *s = arg;
     m5_engine *e = NULL;
     m5_thread_name("m5-load");
-    if (m5_engine_open(&e, &s->opt->engine, &s->load_error) != 0) {
+    int rc = m5_engine_open(&e, &s->opt->engine, &s->load_error);
+    if (rc == 0 && !m5_engine_tokenizer(e)) {
+        m5_error_set(&s->load_error, M5_ERR_UNSUPPORTED, "%s brings no tokenizer, so it cannot be served", m5_engine_model_id(e));
+        m5_engine_close(e);
+        rc = M5_ERR_UNSUPPORTED;
+    }
+    if (rc != 0) {
         atomic_store(&s->failed, true);
         m5_http_stop(s->http);
         return NULL;

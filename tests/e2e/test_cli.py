@@ -96,6 +96,15 @@ class TestUsage(Cli):
             code, out, err = call(*args)
             self.assertEqual(code, 1, (args, err))
             self.assertRegex(err, r"^m5-infer: .*\n$")
+        bare = os.path.join(self.tmp.name, "no-tokenizer")
+        os.mkdir(bare)
+        for name in ("config.json", "model.safetensors"):
+            os.symlink(os.path.join(self.model, name), os.path.join(bare, name))
+        for args in (["run", "--model", bare, "x"], ["chat", "--model", bare], ["serve", "--model", bare, "--port", "0"]):
+            code, _, err = call(*args, stdin="x")
+            self.assertEqual(code, 1, err)
+            self.assertIn("no tokenizer", err)
+        self.assertIn('"ids"', self.ok("debug", "generate", "--model", bare, "--ids", "1,2", "-n", "2"))
 
 
 class TestDebug(Cli):
