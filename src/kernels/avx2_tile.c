@@ -81,8 +81,8 @@ INLINE void unpack_block(m5_tile_kind kind, const uint8_t *c, int blk, __m256i w
         return;
     case M5_TILE_Q6_K:
         for (int i = 0; i < 8; i++) {
-            const __m256i h = _mm256_and_si256(bits_up(chunk(c, half * 24 + 16 + i), 4 - 2 * pos), _mm256_set1_epi8(48));
-            w[i] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, half * 24 + pos % 2 * 8 + i), pos / 2 * 4), low), h);
+            const __m256i h = _mm256_and_si256(bits_up(chunk(c, half * 24 + 2 * i + 1), 4 - 2 * pos), _mm256_set1_epi8(48));
+            w[i] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, half * 24 + (pos % 2 ? 16 + i : 2 * i)), pos / 2 * 4), low), h);
         }
         return;
     case M5_TILE_Q2_K:

@@ -66,8 +66,8 @@ INLINE void unpack_block(m5_tile_kind kind, const uint8_t *c, int blk, __m512i w
     case M5_TILE_Q6_K: {
         const __m512i bits = _mm512_set1_epi8(48);
         for (int i = 0; i < 8; i++) {
-            const __m512i v = chunk(c, half * 24 + 16 + i), h = pos < 2 ? _mm512_slli_epi32(v, 4 - 2 * pos) : _mm512_srli_epi32(v, 2 * pos - 4);
-            w[i] = select_bits(low, _mm512_srli_epi32(chunk(c, half * 24 + pos % 2 * 8 + i), pos / 2 * 4), _mm512_and_si512(h, bits));
+            const __m512i v = chunk(c, half * 24 + 2 * i + 1), h = pos < 2 ? _mm512_slli_epi32(v, 4 - 2 * pos) : _mm512_srli_epi32(v, 2 * pos - 4);
+            w[i] = select_bits(low, _mm512_srli_epi32(chunk(c, half * 24 + (pos % 2 ? 16 + i : 2 * i)), pos / 2 * 4), _mm512_and_si512(h, bits));
         }
         break;
     }

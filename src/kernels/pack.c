@@ -152,8 +152,12 @@ static void pack_block256(const m5_tile_shape *s, uint8_t *group, int r, const u
         put_half(group, r, src + 208);
         for (int b = 0; b < 16; b++) sc[b * M5_TILE_ROWS + r] = src[192 + b];
         for (int h = 0; h < 2; h++) {
-            put_words(c + h * 24 * M5_CHUNK_BYTES, r, src + 64 * h, 16, 0);
-            put_words(c + (h * 24 + 16) * M5_CHUNK_BYTES, r, src + 128 + 32 * h, 8, 0);
+            uint8_t *half = c + h * 24 * M5_CHUNK_BYTES;
+            for (int q = 0; q < 8; q++) {
+                m5_tile_put_word(half, 2 * q, r, load32(src + 64 * h + 4 * q));
+                m5_tile_put_word(half, 2 * q + 1, r, load32(src + 128 + 32 * h + 4 * q));
+                m5_tile_put_word(half, 16 + q, r, load32(src + 64 * h + 32 + 4 * q));
+            }
         }
         break;
     case M5_TILE_Q2_K:

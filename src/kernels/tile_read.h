@@ -63,8 +63,8 @@ static inline void m5_tile_codes(const m5_tile_shape *s, const uint8_t *group, i
             for (int i = 0; i < 4; i++) out[i] += 16 * extra[i];
             break;
         case M5_TILE_Q6_K:
-            m5_tile_spread(out, m5_tile_word(c, half * 24 + pos % 2 * 8 + g, r), pos / 2 * 4, 15);
-            m5_tile_spread(extra, m5_tile_word(c, half * 24 + 16 + g, r), 2 * pos, 3);
+            m5_tile_spread(out, m5_tile_word(c, half * 24 + (pos % 2 ? 16 + g : 2 * g), r), pos / 2 * 4, 15);
+            m5_tile_spread(extra, m5_tile_word(c, half * 24 + 2 * g + 1, r), 2 * pos, 3);
             for (int i = 0; i < 4; i++) out[i] += 16 * extra[i];
             break;
         case M5_TILE_Q2_K: m5_tile_spread(out, m5_tile_word(c, half * 8 + g, r), 2 * pos, 3); break;
