@@ -4,6 +4,13 @@
 #include "kernels/exp.h"
 
 #include <immintrin.h>
+#include <string.h>
+
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 static inline float max_of(__m256 v)
 {
@@ -122,6 +129,62 @@ static void gelu_mul_avx2(float *y, const float *g, const float *u, int64_t n)
     for (; i < n; i++) y[i] = g[i] / (1.0f + m5_exp(-m5_gelu_arg(g[i]))) * u[i];
 }
 
+static uint64_t read_sum_avx2(const uint8_t *p, size_t n)
+{
+    __m256i s[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
+    size_t i = 0;
+    for (; i + 128 <= n; i += 128) {
+        for (int k = 0; k < 4; k++) s[k] = _mm256_xor_si256(s[k], _mm256_loadu_si256((const __m256i *)(const void *)(p + i + 32 * (size_t)k)));
+    }
+    uint64_t w[4], v, sum = 0;
+    _mm256_storeu_si256((__m256i *)(void *)w, _mm256_xor_si256(_mm256_xor_si256(s[0], s[1]), _mm256_xor_si256(s[2], s[3])));
+    for (int k = 0; k < 4; k++) sum ^= w[k];
+    for (; i + 8 <= n; i += 8) {
+        memcpy(&v, p + i, 8);
+        sum ^= v;
+    }
+    return sum;
+}
+
+/* The pair of instructions that the 4-bit kernels are made of. The empty assembly keeps the compiler from computing one product for all. */
+static int64_t peak_int_avx2(int64_t rounds)
+{
+    enum { N = 8 };
+    __m256i s[N], w = _mm256_set1_epi8(3);
+    const __m256i x = _mm256_set1_epi8(1);
+    UNROLL
+    for (int k = 0; k < N; k++) s[k] = _mm256_setzero_si256();
+    for (int64_t i = 0; i < rounds; i++) {
+        UNROLL
+        for (int k = 0; k < N; k++) {
+            __asm__ volatile("" : "+x"(w));
+            __m256i p = _mm256_maddubs_epi16(w, x);
+            __asm__ volatile("" : "+x"(p));
+            s[k] = _mm256_add_epi16(s[k], p);
+        }
+    }
+    UNROLL
+    for (int k = 0; k < N; k++) __asm__ volatile("" : : "x"(s[k]));
+    return rounds * N * 64;
+}
+
+static int64_t peak_fma_avx2(int64_t rounds)
+{
+    enum { N = 10 };
+    __m256 s[N];
+    const __m256 a = _mm256_set1_ps(0.5f), b = _mm256_set1_ps(1.0f);
+    UNROLL
+    for (int k = 0; k < N; k++) s[k] = _mm256_setzero_ps();
+    for (int64_t i = 0; i < rounds; i++) {
+        UNROLL
+        for (int k = 0; k < N; k++) {
+            s[k] = _mm256_fmadd_ps(s[k], a, b);
+            __asm__ volatile("" : "+x"(s[k]));
+        }
+    }
+    return rounds * N * 16;
+}
+
 void m5_kernels_avx2(m5_kernels *k)
 {
     k->quant_x = quant_x_avx2;
@@ -129,5 +192,8 @@ void m5_kernels_avx2(m5_kernels *k)
     k->f32_bf16 = f32_bf16_avx2;
     k->silu_mul = silu_mul_avx2;
     k->gelu_mul = gelu_mul_avx2;
+    k->read_sum = read_sum_avx2;
+    k->peak_int = peak_int_avx2;
+    k->peak_fma = peak_fma_avx2;
     m5_kernels_avx2_tile(k);
 }

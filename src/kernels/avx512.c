@@ -9,6 +9,11 @@
 
 #include <immintrin.h>
 
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE __m512i bcast_i32(const void *p)
@@ -308,8 +313,44 @@ TILE_INT(MLX4_BF16, s->group_blk)
 TILE_INT(MLX8_F16, s->group_blk)
 TILE_INT(MLX8_BF16, s->group_blk)
 
+static int64_t peak_int_avx512(int64_t rounds)
+{
+    enum { N = 16 };
+    __m512i s[N];
+    const __m512i w = _mm512_set1_epi8(3), x = _mm512_set1_epi8(1);
+    UNROLL
+    for (int k = 0; k < N; k++) s[k] = _mm512_setzero_si512();
+    for (int64_t i = 0; i < rounds; i++) {
+        UNROLL
+        for (int k = 0; k < N; k++) {
+            s[k] = _mm512_dpbusd_epi32(s[k], w, x);
+            __asm__ volatile("" : "+v"(s[k]));
+        }
+    }
+    return rounds * N * 128;
+}
+
+static int64_t peak_fma_avx512(int64_t rounds)
+{
+    enum { N = 12 };
+    __m512 s[N];
+    const __m512 a = _mm512_set1_ps(0.5f), b = _mm512_set1_ps(1.0f);
+    UNROLL
+    for (int k = 0; k < N; k++) s[k] = _mm512_setzero_ps();
+    for (int64_t i = 0; i < rounds; i++) {
+        UNROLL
+        for (int k = 0; k < N; k++) {
+            s[k] = _mm512_fmadd_ps(s[k], a, b);
+            __asm__ volatile("" : "+v"(s[k]));
+        }
+    }
+    return rounds * N * 32;
+}
+
 void m5_kernels_avx512(m5_kernels *k)
 {
+    k->peak_int = peak_int_avx512;
+    k->peak_fma = peak_fma_avx512;
 #define M5_TILE_SET(kind) k->tile[M5_TILE_##kind] = tile_##kind;
     M5_TILE_KINDS(M5_TILE_SET)
 #undef M5_TILE_SET

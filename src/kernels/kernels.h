@@ -21,13 +21,18 @@ enum {
  *   quant_x(x, t, src, n)   token t of x from n blocks of 32 floats, see tile.h; blocks with max |x| < M5_QUANT_MIN become zero
  *   f32_f16 / f32_bf16      narrowing, nearest even
  *   silu_mul(y, g, u, n)    g / (1 + e^-g) * u, e^x as in exp.h
- *   gelu_mul(y, g, u, n)    0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) * u, as g / (1 + e^-2z) * u */
+ *   gelu_mul(y, g, u, n)    0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) * u, as g / (1 + e^-2z) * u
+ *   read_sum(p, n)          exclusive or of n bytes taken as little-endian 64-bit words (the rest of n / 8 not): reads memory at full speed
+ *   peak_int(rounds), peak_fma(rounds)   runs independent multiply-adds in registers and returns how many operations (2 each) that was */
 #define M5_KERNELS(X) \
     X(quant_x, void, (const m5_tile_x *x, int t, const float *src, int64_t n_blk)) \
     X(f32_f16, void, (uint16_t *y, const float *x, int64_t n)) \
     X(f32_bf16, void, (uint16_t *y, const float *x, int64_t n)) \
     X(silu_mul, void, (float *y, const float *g, const float *u, int64_t n)) \
-    X(gelu_mul, void, (float *y, const float *g, const float *u, int64_t n))
+    X(gelu_mul, void, (float *y, const float *g, const float *u, int64_t n)) \
+    X(read_sum, uint64_t, (const uint8_t *p, size_t n)) \
+    X(peak_int, int64_t, (int64_t rounds)) \
+    X(peak_fma, int64_t, (int64_t rounds))
 
 /* Below this 127 / max overflows. */
 #define M5_QUANT_MIN 1e-30f

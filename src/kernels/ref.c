@@ -104,6 +104,38 @@ static void gelu_mul_ref(float *y, const float *g, const float *u, int64_t n)
     for (int64_t i = 0; i < n; i++) y[i] = g[i] / (1.0f + m5_exp(-m5_gelu_arg(g[i]))) * u[i];
 }
 
+static uint64_t read_sum_ref(const uint8_t *p, size_t n)
+{
+    uint64_t s = 0, v;
+    for (size_t i = 0; i + 8 <= n; i += 8) {
+        memcpy(&v, p + i, 8);
+        s ^= v;
+    }
+    return s;
+}
+
+static int64_t peak_int_ref(int64_t rounds)
+{
+    uint32_t s[8] = {0};
+    for (int64_t i = 0; i < rounds; i++) {
+        for (int k = 0; k < 8; k++) {
+            s[k] += (uint32_t)(uint8_t)s[k] * 3u;
+            __asm__ volatile("" : "+r"(s[k]));
+        }
+    }
+    return rounds * 8 * 2;
+}
+
+static int64_t peak_fma_ref(int64_t rounds)
+{
+    float s[8] = {0};
+    for (int64_t i = 0; i < rounds; i++) {
+        for (int k = 0; k < 8; k++) s[k] = fmaf(s[k], 0.5f, 1.0f);
+        __asm__ volatile("" : : "r"(s) : "memory");
+    }
+    return rounds * 8 * 2;
+}
+
 void m5_kernels_ref(m5_kernels *k)
 {
     k->quant_x = quant_x_ref;
@@ -111,5 +143,8 @@ void m5_kernels_ref(m5_kernels *k)
     k->f32_bf16 = f32_bf16_ref;
     k->silu_mul = silu_mul_ref;
     k->gelu_mul = gelu_mul_ref;
+    k->read_sum = read_sum_ref;
+    k->peak_int = peak_int_ref;
+    k->peak_fma = peak_fma_ref;
     for (int i = 0; i < M5_TILE_COUNT; i++) k->tile[i] = tile_ref;
 }

@@ -147,6 +147,31 @@ static void check_silu_mul(const m5_kernels *ref, const m5_kernels *k, const cha
 /* The rounded argument of e^x is up to 80 here, and an error of 1 ulp in it is one of 80 in the result. */
 static void check_gelu_mul(const m5_kernels *ref, const m5_kernels *k, const char *level) { check_act(ref->gelu_mul, k->gelu_mul, "gelu_mul", level, gelu, 2e-5); }
 
+static void check_read_sum(const m5_kernels *ref, const m5_kernels *k, const char *level)
+{
+    uint8_t p[2000];
+    uint64_t seed = 19;
+    for (size_t i = 0; i < sizeof p; i++) p[i] = (uint8_t)w_next(&seed);
+    for (size_t n = 0; n <= 1000; n++) T_CHECK(ref->read_sum(p + 3, n) == k->read_sum(p + 3, n), "read_sum %s: %zu bytes", level, n);
+}
+
+static void check_peak(int64_t (*fn)(int64_t), const char *name, const char *level)
+{
+    T_CHECK(fn(0) == 0 && fn(2000) == 2 * fn(1000) && fn(1000) > 0, "%s %s counts wrong", name, level);
+}
+
+static void check_peak_int(const m5_kernels *ref, const m5_kernels *k, const char *level)
+{
+    (void)ref;
+    check_peak(k->peak_int, "peak_int", level);
+}
+
+static void check_peak_fma(const m5_kernels *ref, const m5_kernels *k, const char *level)
+{
+    (void)ref;
+    check_peak(k->peak_fma, "peak_fma", level);
+}
+
 /* --- tiles ---------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct type_case {
@@ -312,6 +337,21 @@ static void bench_case(const m5_kernels *k, const type_case *c, int64_t n_in, in
     w_free(&w);
 }
 
+static void bench_peaks(const tables *tab)
+{
+    for (int l = 0; l < N_LEVEL; l++) {
+        if (!tab->have[l]) continue;
+        double best[2] = {0, 0};
+        for (int round = 0; round < 10; round++) {
+            for (int i = 0; i < 2; i++) {
+                const double t0 = now_s(), ops = (double)(i ? tab->k[l].peak_fma : tab->k[l].peak_int)(1 << 18), rate = ops / (now_s() - t0);
+                if (rate > best[i]) best[i] = rate;
+            }
+        }
+        printf("%-23s integer peak %8.1f Gop/s, f32 peak %8.1f Gflop/s\n", m5_isa_name(tab->k[l].isa), best[0] * 1e-9, best[1] * 1e-9);
+    }
+}
+
 static void bench(const tables *tab, const char *only)
 {
     for (int i = 0; i < N_CASE; i++) {
@@ -336,6 +376,7 @@ int main(int argc, char **argv)
         if (tab.have[l]) printf("level %s\n", m5_isa_name(tab.k[l].isa));
     }
     if (argc > 1 && strcmp(argv[1], "--bench") == 0) {
+        bench_peaks(&tab);
         bench(&tab, argc > 2 ? argv[2] : NULL);
         return 0;
     }
