@@ -205,12 +205,14 @@ typedef struct chat {
     EditLine *el; /* NULL when stdin is no terminal */
     History *history;
     m5_buf history_path;
+    bool more;    /* the line being read continues the one before */
 } chat;
 
 static const char *prompt_text(EditLine *el)
 {
-    (void)el;
-    return "> ";
+    const chat *c = NULL;
+    el_get(el, EL_CLIENTDATA, (void **)&c);
+    return c && c->more ? ". " : "> ";
 }
 
 static void open_editor(chat *c)
@@ -227,6 +229,7 @@ static void open_editor(chat *c)
     if (!c->el || !c->history) return;
     history(c->history, &ev, H_SETSIZE, 1000);
     history(c->history, &ev, H_SETUNIQUE, 1);
+    el_set(c->el, EL_CLIENTDATA, c);
     el_set(c->el, EL_PROMPT, prompt_text);
     el_set(c->el, EL_EDITOR, "emacs");
     el_set(c->el, EL_HIST, history, c->history);
@@ -246,10 +249,10 @@ static void close_editor(chat *c)
     m5_buf_free(&c->history_path);
 }
 
-/* Next line without its line end; false at the end of input. Lines longer than one read are joined. */
-static bool next_line(chat *c, m5_buf *line)
+/* Appends one line as it was typed; false at the end of input. Lines longer than one read are joined. */
+static bool read_line(chat *c, m5_buf *line)
 {
-    m5_buf_clear(line);
+    size_t before = line->n;
     if (c->el) {
         int n = 0;
         const char *text = el_gets(c->el, &n);
@@ -257,6 +260,7 @@ static bool next_line(chat *c, m5_buf *line)
             interrupted = 0;
             puts("\n(Ctrl-D or /quit ends)");
             el_reset(c->el);
+            m5_buf_clear(line);
             return true;
         }
         if (!text || n <= 0) return false;
@@ -266,16 +270,29 @@ static bool next_line(chat *c, m5_buf *line)
         do {
             if (!fgets(part, sizeof(part), stdin)) break;
             m5_buf_puts(line, part);
-        } while (line->n && line->p[line->n - 1] != '\n');
-        if (!line->n) return false;
+        } while (line->n > before && line->p[line->n - 1] != '\n');
+        if (line->n == before) return false;
     }
     HistEvent ev;
-    if (c->history && line->n > 1) {
-        history(c->history, &ev, H_ENTER, line->p);
+    if (c->history && line->n > before + 1) {
+        history(c->history, &ev, H_ENTER, line->p + before);
         if (c->history_path.n) history(c->history, &ev, H_SAVE, c->history_path.p);
     }
     while (line->n && (line->p[line->n - 1] == '\n' || line->p[line->n - 1] == '\r')) line->p[--line->n] = 0;
-    return !line->failed;
+    return true;
+}
+
+/* What is said next, without its line end; a backslash at the end of a line goes on with the next one. False at the end of input. */
+static bool next_line(chat *c, m5_buf *line)
+{
+    m5_buf_clear(line);
+    c->more = false;
+    while (read_line(c, line)) {
+        if (!line->n || line->p[line->n - 1] != '\\') return !line->failed;
+        line->p[line->n - 1] = '\n';
+        c->more = true;
+    }
+    return c->more && !line->failed;
 }
 
 static int reset(chat *c)
@@ -303,7 +320,7 @@ static bool command(chat *c, const char *line)
              "/system TEXT   set the system message and start over; without TEXT: none\n"
              "/quit          end (also Ctrl-D)\n"
              "/help          this list\n"
-             "Ctrl-C stops an answer. Everything else is said to the model.");
+             "A line that ends with a backslash goes on with the next one. Ctrl-C stops an answer. Everything else is said to the model.");
     }
     return true;
 }

@@ -86,18 +86,21 @@ int m5_cmd_debug_logits(const m5_cli_opts *o)
     forward f = {0};
     m5_error err = {0};
     int rc = open_forward(&f, o, "logits");
-    if (!rc) printf("{\"n_vocab\":%d,\"logits\":[", f.n_vocab);
+    bool begun = false; /* nothing goes out before the first result: a failure leaves stdout empty */
     for (size_t at = 0; !rc && at < f.ids.n;) {
         int n = f.ids.n - at < (size_t)f.chunk ? (int)(f.ids.n - at) : f.chunk;
         bool last = at + (size_t)n == f.ids.n;
         m5_run run = {.seq = f.seq, .ids = f.ids.p + at, .n_tok = n, .n_out = o->all ? n : last};
         if (m5_model_forward(f.model, &run, 1, f.logits, &err)) {
-            putchar('\n');
             rc = m5_cli_fail(&err);
             break;
         }
         for (int i = 0; i < run.n_out; i++) {
-            if (o->all && (at || i)) fputs(",\n", stdout);
+            if (begun)
+                fputs(",\n", stdout);
+            else
+                printf("{\"n_vocab\":%d,\"logits\":[", f.n_vocab);
+            begun = true;
             print_row(f.logits + (size_t)i * (size_t)f.n_vocab, f.n_vocab);
         }
         at += (size_t)n;

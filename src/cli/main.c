@@ -29,6 +29,7 @@ const m5_cli_command m5_cli_commands[] = {
     {"chat", "", "talk with a model in the terminal",
      "  m5-infer chat -m model.gguf --system \"Answer briefly.\"\n\n"
      "Ctrl-C stops the answer, Ctrl-D or /quit ends. /reset forgets the conversation, /system TEXT sets the system message, /help lists these.\n"
+     "A line that ends with a backslash goes on with the next one. "
      "Lines are kept in $XDG_STATE_HOME/m5-infer/history (~/.local/state when unset).\n",
      m5_cmd_chat},
     {"inspect", "MODEL", "describe a model file without running it",
