@@ -13,11 +13,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-static int open_regular(const char *path, size_t *size, m5_error *err)
+static int open_regular(const char *path, int flags, size_t *size, m5_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* O_NONBLOCK: opening a pipe must not wait for its other end. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
     if (fd < 0) return m5_error_set(err, errno == ENOENT ? M5_ERR_NOTFOUND : M5_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     struct stat st;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
@@ -28,10 +30,10 @@ static int open_regular(const char *path, size_t *size, m5_error *err)
     return fd;
 }
 
-int m5_map_open(m5_map *out, const char *path, m5_error *err)
+static int map_open(m5_map *out, const char *path, int flags, m5_error *err)
 {
     size_t n = 0;
-    int fd = open_regular(path, &n, err);
+    int fd = open_regular(path, flags, &n, err);
     if (fd < 0) return fd;
     void *p = NULL;
     if (n > 0) {
@@ -45,6 +47,16 @@ int m5_map_open(m5_map *out, const char *path, m5_error *err)
     close(fd);
     *out = (m5_map){p, n};
     return 0;
+}
+
+int m5_map_open(m5_map *out, const char *path, m5_error *err)
+{
+    return map_open(out, path, 0, err);
+}
+
+int m5_map_open_nofollow(m5_map *out, const char *path, m5_error *err)
+{
+    return map_open(out, path, O_NOFOLLOW, err);
 }
 
 void m5_map_close(m5_map *m)
@@ -86,7 +98,7 @@ void m5_map_drop(const m5_map *m, size_t offset, size_t n)
 int m5_file_read(char **out, size_t *n_out, const char *path, size_t max_bytes, m5_error *err)
 {
     size_t n = 0;
-    int fd = open_regular(path, &n, err);
+    int fd = open_regular(path, 0, &n, err);
     if (fd < 0) return fd;
     int rc = 0;
     char *p = NULL;
@@ -132,8 +144,10 @@ static int write_all(int fd, const char *p, size_t n)
     return 0;
 }
 
-int m5_file_write_atomic(const char *path, const void *data, size_t n, int mode, m5_error *err)
+/* Writes parts in pieces to a new file beside path, and renames it. */
+static int write_beside(const char *path, const m5_file_part *parts, int n_part, int mode, bool sync, bool (*pace)(void *, size_t), void *ctx, m5_error *err)
 {
+    enum { PIECE_BYTES = 1 << 20 };
     int rc = 0, fd = -1;
     m5_buf tmp = {0};
     m5_buf_printf(&tmp, "%s.XXXXXX", path);
@@ -143,19 +157,60 @@ int m5_file_write_atomic(const char *path, const void *data, size_t n, int mode,
         rc = m5_error_set(err, M5_ERR_IO, "cannot create a file beside %s: %s", path, strerror(errno));
         goto out;
     }
-    if (write_all(fd, data, n) != 0 || fchmod(fd, (mode_t)mode) != 0 || fsync(fd) != 0) {
-        rc = m5_error_set(err, M5_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-        unlink(tmp.p);
-        goto out;
+    for (int i = 0; i < n_part && rc == 0; i++) {
+        for (size_t at = 0; at < parts[i].n && rc == 0; at += PIECE_BYTES) {
+            size_t n = parts[i].n - at < PIECE_BYTES ? parts[i].n - at : PIECE_BYTES;
+            if (pace && !pace(ctx, n)) rc = m5_error_set(err, M5_ERR_CANCELLED, "writing %s was given up", path);
+            else if (write_all(fd, (const char *)parts[i].p + at, n) != 0) rc = m5_error_set(err, M5_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+        }
     }
-    if (rename(tmp.p, path) != 0) {
-        rc = m5_error_set(err, M5_ERR_IO, "cannot rename to %s: %s", path, strerror(errno));
-        unlink(tmp.p);
-    }
+    if (rc == 0 && (fchmod(fd, (mode_t)mode) != 0 || (sync && fsync(fd) != 0))) rc = m5_error_set(err, M5_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    if (rc == 0 && rename(tmp.p, path) != 0) rc = m5_error_set(err, M5_ERR_IO, "cannot rename to %s: %s", path, strerror(errno));
+    if (rc) unlink(tmp.p);
 out:
     if (fd >= 0) close(fd);
     m5_buf_free(&tmp);
     return rc;
+}
+
+int m5_file_write_atomic(const char *path, const void *data, size_t n, int mode, m5_error *err)
+{
+    return write_beside(path, &(m5_file_part){data, n}, 1, mode, true, NULL, NULL, err);
+}
+
+int m5_file_write_parts(const char *path, const m5_file_part *parts, int n_part, int mode, bool (*pace)(void *ctx, size_t n), void *ctx, m5_error *err)
+{
+    return write_beside(path, parts, n_part, mode, false, pace, ctx, err);
+}
+
+int m5_file_remove(const char *path, m5_error *err)
+{
+    if (unlink(path) == 0 || errno == ENOENT) return 0;
+    return m5_error_set(err, M5_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
+}
+
+bool m5_file_stat(const char *path, uint64_t *n_bytes, int64_t *unix_ms)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode)) return false;
+    *n_bytes = (uint64_t)st.st_size;
+#ifdef __APPLE__
+    *unix_ms = (int64_t)st.st_mtimespec.tv_sec * 1000 + st.st_mtimespec.tv_nsec / 1000000;
+#else
+    *unix_ms = (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
+#endif
+    return true;
+}
+
+void m5_file_touch(const char *path)
+{
+    utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW);
+}
+
+uint64_t m5_disk_free_bytes(const char *dir)
+{
+    struct statvfs v;
+    return statvfs(dir, &v) == 0 ? (uint64_t)v.f_bavail * v.f_frsize : 0;
 }
 
 bool m5_path_is_dir(const char *path)

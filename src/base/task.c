@@ -33,6 +33,12 @@ int64_t m5_time_unix_ms(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
+void m5_sleep_us(uint64_t us)
+{
+    struct timespec ts = {.tv_sec = (time_t)(us / 1000000u), .tv_nsec = (long)(us % 1000000u) * 1000};
+    nanosleep(&ts, NULL);
+}
+
 #ifdef __linux__
 
 /* First line of a small file of the kernel's, without its newline. */

@@ -46,6 +46,22 @@ void m5_map_drop(const m5_map *m, size_t offset, size_t n); /* these pages will 
 int m5_file_read(char **out, size_t *n, const char *path, size_t max_bytes, m5_error *err); /* NUL-terminated; caller m5_free */
 /* Writes beside the target, syncs, renames: the target holds the old or the whole new content, never a part. */
 int m5_file_write_atomic(const char *path, const void *p, size_t n, int mode, m5_error *err);
+/* The same for a file made of parts that are not in memory together, without the sync (a torn file after a power cut must be found by its checksum). pace (may be NULL) is
+ * called before each piece of at most 1 MiB and may sleep; returning false gives up with M5_ERR_CANCELLED. */
+typedef struct m5_file_part {
+    const void *p;
+    size_t n;
+} m5_file_part;
+int m5_file_write_parts(const char *path, const m5_file_part *parts, int n_part, int mode, bool (*pace)(void *ctx, size_t n), void *ctx, m5_error *err);
+/* As m5_map_open, but refuses a symbolic link at the end of the path. */
+int m5_map_open_nofollow(m5_map *out, const char *path, m5_error *err);
+/* Removes a file; one that does not exist is no error. */
+int m5_file_remove(const char *path, m5_error *err);
+/* Size and time of last change of a regular file, links not followed; false when it is none. */
+bool m5_file_stat(const char *path, uint64_t *n_bytes, int64_t *unix_ms);
+void m5_file_touch(const char *path); /* time of last change = now; failure is ignored */
+uint64_t m5_disk_free_bytes(const char *dir); /* for this user; 0 when unknown */
+void m5_sleep_us(uint64_t us);
 bool m5_path_is_dir(const char *path);
 bool m5_path_exists(const char *path);
 int m5_dir_make(const char *path, int mode, m5_error *err); /* with parents */

@@ -14,7 +14,7 @@ typedef struct checkpoint {
     struct checkpoint *next; /* descending position */
     int pos;                 /* absolute: tokens before it */
     uint64_t last_used;
-    void *row;
+    m5_row *row;
 } checkpoint;
 
 typedef struct node {
@@ -39,6 +39,26 @@ struct m5_prefix {
     int cap_pages;
 };
 
+m5_row *m5_row_new(size_t n_bytes)
+{
+    m5_row *r = m5_alloc(M5_MEM_STATE, sizeof *r + n_bytes);
+    if (!r) return NULL;
+    r->n_owner = 1;
+    r->n_bytes = n_bytes;
+    return r;
+}
+
+m5_row *m5_row_ref(m5_row *r)
+{
+    if (r) r->n_owner++;
+    return r;
+}
+
+void m5_row_unref(m5_row *r)
+{
+    if (r && --r->n_owner == 0) m5_free(r);
+}
+
 int m5_prefix_open(m5_prefix **out, m5_model *m, uint64_t budget_bytes, m5_error *err)
 {
     m5_prefix *p = m5_calloc(M5_MEM_STATE, 1, sizeof *p);
@@ -60,7 +80,7 @@ static void drop_point(m5_prefix *p, checkpoint **at)
 {
     checkpoint *c = *at;
     *at = c->next;
-    m5_free(c->row);
+    m5_row_unref(c->row);
     m5_free(c);
     p->st.n_checkpoint--;
     p->st.bytes -= p->row_bytes;
@@ -240,6 +260,23 @@ int m5_prefix_probe(const m5_prefix *p, const int32_t *ids, int n)
     return p ? find(p, ids, n).pos : 0;
 }
 
+/* Fills p->pages with the pages from the root to n and marks the nodes as used. */
+static bool path_pages(m5_prefix *p, node *n)
+{
+    int n_page = n->depth + 1;
+    if (n_page > p->cap_pages) {
+        m5_page **more = m5_realloc(M5_MEM_STATE, p->pages, (size_t)n_page * 2 * sizeof(m5_page *));
+        if (!more) return false;
+        p->pages = more;
+        p->cap_pages = 2 * n_page;
+    }
+    for (; n->depth >= 0; n = n->parent) {
+        p->pages[n->depth] = n->page;
+        n->last_used = p->tick;
+    }
+    return true;
+}
+
 void m5_prefix_resume(m5_prefix *p, m5_seq *s, const int32_t *ids, int n, m5_prefix_match *match)
 {
     *match = (m5_prefix_match){.stored = -1};
@@ -251,20 +288,10 @@ void m5_prefix_resume(m5_prefix *p, m5_seq *s, const int32_t *ids, int n, m5_pre
     p->st.n_lookup++;
     p->st.n_prompt_tokens += (uint64_t)n;
     if (!best.at) return;
-    int n_page = best.at->depth + 1;
-    if (n_page > p->cap_pages) {
-        m5_page **more = m5_realloc(M5_MEM_STATE, p->pages, (size_t)n_page * 2 * sizeof(m5_page *));
-        if (!more) return;
-        p->pages = more;
-        p->cap_pages = 2 * n_page;
-    }
     p->tick++;
-    for (node *k = (node *)best.at; k->depth >= 0; k = k->parent) {
-        p->pages[k->depth] = k->page;
-        k->last_used = p->tick;
-    }
+    if (!path_pages(p, (node *)best.at)) return;
     if (best.cp) ((checkpoint *)best.cp)->last_used = p->tick;
-    if (m5_seq_restore(s, p->pages, best.pos, best.cp ? best.cp->row : NULL, NULL) != 0) return;
+    if (m5_seq_restore(s, p->pages, best.pos, best.cp ? best.cp->row->data : NULL, NULL) != 0) return;
     match->n_resumed = best.pos;
     p->st.n_hit++;
     p->st.n_hit_tokens += (uint64_t)best.pos;
@@ -272,9 +299,17 @@ void m5_prefix_resume(m5_prefix *p, m5_seq *s, const int32_t *ids, int n, m5_pre
 
 /* ---- keeping ---- */
 
+/* A page to keep, with an owner more: the given one, or page `depth` of s. */
+static m5_page *page_for(const m5_seq *s, m5_page *given, int depth)
+{
+    if (!given) return m5_seq_page_ref(s, depth);
+    m5_page_ref(given);
+    return given;
+}
+
 /* The child of `at` that holds ids[0..n_tok) of the next page: one that has these tokens already, or a tail that they extend (its page is replaced by the longer
  * one, which has the same bits up to there), or a new one. NULL when there is no room. */
-static node *child_for(m5_prefix *p, node *at, const m5_seq *s, const int32_t *ids, int n_tok)
+static node *child_for(m5_prefix *p, node *at, const m5_seq *s, m5_page *given, const int32_t *ids, int n_tok)
 {
     node *tail = NULL;
     for (node *c = at->child; c; c = c->next) {
@@ -285,7 +320,7 @@ static node *child_for(m5_prefix *p, node *at, const m5_seq *s, const int32_t *i
     int depth = at->depth + 1;
     if (tail) {
         m5_page_unref(p->m, tail->page);
-        tail->page = m5_seq_page_ref(s, depth);
+        tail->page = page_for(s, given, depth);
         memcpy(tail->ids, ids, (size_t)n_tok * sizeof *ids);
         tail->n_tok = n_tok;
         return tail;
@@ -294,34 +329,35 @@ static node *child_for(m5_prefix *p, node *at, const m5_seq *s, const int32_t *i
     if (!c) return NULL;
     *c = (node){.parent = at, .next = at->child, .depth = depth, .n_tok = n_tok, .last_used = p->tick};
     memcpy(c->ids, ids, (size_t)n_tok * sizeof *ids);
-    c->page = m5_seq_page_ref(s, depth);
+    c->page = page_for(s, given, depth);
     at->child = c;
     p->st.n_node++;
     p->st.bytes += p->page_bytes;
     return c;
 }
 
-/* Adds or refreshes the checkpoint at pos in n. */
-static void put_point(m5_prefix *p, node *n, m5_seq *s, int pos)
+/* Adds or refreshes the checkpoint at pos in n: a copy of the row of s, or the given row (one owner more). */
+static bool put_point(m5_prefix *p, node *n, m5_seq *s, m5_row *given, int pos)
 {
     checkpoint **at = &n->points;
     while (*at && (*at)->pos > pos) at = &(*at)->next;
     if (*at && (*at)->pos == pos) {
         (*at)->last_used = p->tick;
-        return;
+        return true;
     }
     checkpoint *c = m5_alloc(M5_MEM_STATE, sizeof *c);
-    void *row = m5_alloc(M5_MEM_STATE, p->row_bytes);
+    m5_row *row = given ? m5_row_ref(given) : m5_row_new(p->row_bytes);
     if (!c || !row) {
         m5_free(c);
-        m5_free(row);
-        return;
+        m5_row_unref(row);
+        return false;
     }
-    m5_seq_row_save(s, row);
+    if (!given) m5_seq_row_save(s, row->data);
     *c = (checkpoint){.next = *at, .pos = pos, .last_used = p->tick, .row = row};
     *at = c;
     p->st.n_checkpoint++;
     p->st.bytes += p->row_bytes;
+    return true;
 }
 
 void m5_prefix_save(m5_prefix *p, m5_seq *s, const int32_t *ids, bool checkpoint_too)
@@ -345,11 +381,66 @@ void m5_prefix_save(m5_prefix *p, m5_seq *s, const int32_t *ids, bool checkpoint
     at = &p->root;
     for (int i = 0; i < n_page; i++) {
         int n_tok = pos - i * p->page_tok < p->page_tok ? pos - i * p->page_tok : p->page_tok;
-        at = child_for(p, at, s, ids + (size_t)i * (size_t)p->page_tok, n_tok);
+        at = child_for(p, at, s, NULL, ids + (size_t)i * (size_t)p->page_tok, n_tok);
         if (!at) return;
         at->last_used = p->tick;
     }
-    if (row) put_point(p, at, s, pos);
+    if (row) put_point(p, at, s, NULL, pos);
+}
+
+/* The child of `at` whose first n_tok tokens are ids. */
+static node *exact_child(const node *at, const int32_t *ids, int n_tok)
+{
+    for (node *c = at->child; c; c = c->next)
+        if (c->n_tok >= n_tok && common(c->ids, ids, n_tok) == n_tok) return c;
+    return NULL;
+}
+
+/* The node that holds position n_tok of ids, NULL when the path is not complete. Marks it as used. */
+static node *exact_path(m5_prefix *p, const int32_t *ids, int n_tok)
+{
+    node *at = &p->root;
+    for (int base = 0; at && base < n_tok; base += p->page_tok) {
+        at = exact_child(at, ids + base, n_tok - base < p->page_tok ? n_tok - base : p->page_tok);
+        if (at) at->last_used = p->tick;
+    }
+    return at;
+}
+
+bool m5_prefix_export(m5_prefix *p, const int32_t *ids, int n_tok, m5_page *const **pages, m5_row **row)
+{
+    *row = NULL;
+    if (!p || n_tok < 1) return false;
+    p->tick++;
+    node *n = exact_path(p, ids, n_tok);
+    if (!n) return false;
+    if (p->recurrent) {
+        const checkpoint *c = n->points;
+        while (c && c->pos != n_tok) c = c->next;
+        if (!c) return false;
+        *row = c->row;
+    }
+    if (!path_pages(p, n)) return false;
+    *pages = p->pages;
+    return true;
+}
+
+bool m5_prefix_import(m5_prefix *p, const int32_t *ids, int n_tok, int first_page, m5_page **pages, int n_page, m5_row *row)
+{
+    bool ok = false;
+    p->tick++;
+    node *at = exact_path(p, ids, first_page * p->page_tok);
+    if (at && make_room(p, (uint64_t)n_page * p->page_bytes + (row ? p->row_bytes : 0))) {
+        for (int i = 0; i < n_page && at; i++) {
+            int base = (first_page + i) * p->page_tok, k = n_tok - base < p->page_tok ? n_tok - base : p->page_tok;
+            at = child_for(p, at, NULL, pages[i], ids + base, k);
+            if (at) at->last_used = p->tick;
+        }
+        ok = at && (!row || put_point(p, at, NULL, row, n_tok));
+    }
+    for (int i = 0; i < n_page; i++) m5_page_unref(p->m, pages[i]);
+    m5_row_unref(row);
+    return ok;
 }
 
 void m5_prefix_get_stats(const m5_prefix *p, m5_prefix_stats *out)

@@ -14,6 +14,16 @@
 
 typedef struct m5_prefix m5_prefix;
 
+/* A recurrent row that tree, writer and reader may share; counted by the engine thread alone. */
+typedef struct m5_row {
+    int n_owner;
+    size_t n_bytes;
+    _Alignas(64) unsigned char data[];
+} m5_row;
+m5_row *m5_row_new(size_t n_bytes); /* one owner, content undefined; NULL when out of memory */
+m5_row *m5_row_ref(m5_row *r);
+void m5_row_unref(m5_row *r);
+
 typedef struct m5_prefix_stats {
     uint64_t bytes, budget_bytes;    /* pages (counted once each) and checkpoints held by the tree */
     uint64_t n_node, n_checkpoint;
@@ -42,6 +52,12 @@ int m5_prefix_probe(const m5_prefix *p, const int32_t *ids, int n);
 /* Keeps the state of s, whose m5_seq_pos tokens are ids[0..pos). checkpoint: also the recurrent row at pos (ignored without recurrent layers). Nothing held may be
  * outstanding in s. Failing to find room is not an error. */
 void m5_prefix_save(m5_prefix *p, m5_seq *s, const int32_t *ids, bool checkpoint);
+
+/* The kept state at exactly ids[0..n_tok), borrowed until the next call that changes the tree: *pages has ceil(n_tok / page_tok) entries. False when it is not there. */
+bool m5_prefix_export(m5_prefix *p, const int32_t *ids, int n_tok, m5_page *const **pages, m5_row **row);
+/* Adds pages [first_page, first_page + n_page) of ids[0..n_tok) and (row not NULL) a checkpoint at n_tok. Takes the pages and the row, also on failure. The pages before
+ * first_page must be in the tree. False when there was no room or something before is missing. */
+bool m5_prefix_import(m5_prefix *p, const int32_t *ids, int n_tok, int first_page, m5_page **pages, int n_page, m5_row *row);
 
 /* Gives back at least n bytes of state memory if the tree has them; true when anything was freed. */
 bool m5_prefix_evict(m5_prefix *p, uint64_t n_bytes);

@@ -194,10 +194,10 @@ class ServerTest(unittest.TestCase):
     # ---- bad clients ----
     def raw(self, data, timeout=5):
         with socket.create_connection(("127.0.0.1", self.s.port), timeout * harness.PATIENCE) as c:
-            c.sendall(data)
-            c.shutdown(socket.SHUT_WR)
             out = b""
             try:
+                c.sendall(data)
+                c.shutdown(socket.SHUT_WR)
                 while True:
                     piece = c.recv(65536)
                     if not piece:

@@ -95,6 +95,7 @@ m5_page *m5_seq_page_ref(const m5_seq *s, int i)
     memcpy(p->ids, s->ids + i * FAKE_PAGE, (size_t)(n < FAKE_PAGE ? n : FAKE_PAGE) * sizeof(*p->ids));
     return p;
 }
+void m5_page_ref(m5_page *p) { p->n_owner++; }
 void m5_page_unref(m5_model *m, m5_page *p)
 {
     if (m && p && --p->n_owner == 0) m5_free(p);

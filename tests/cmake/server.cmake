@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+find_package(Python3 COMPONENTS Interpreter)
+if(Python3_FOUND)
+  add_test(NAME e2e_server COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/e2e/test_server.py)
+  set(patience 1)
+  if(M5_SANITIZE OR CMAKE_CROSSCOMPILING)
+    set(patience 10)
+  endif()
+  set_tests_properties(e2e_server PROPERTIES TIMEOUT 600 LABELS e2e ENVIRONMENT
+                       "M5_BINARY=$<TARGET_FILE:m5-infer>;M5_PATIENCE=${patience};M5_EMULATOR=${CMAKE_CROSSCOMPILING_EMULATOR}")
+endif()
