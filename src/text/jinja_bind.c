@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settles at compile time where each name of a template lives, by Jinja's own scoping rules (those of its identifier tracking, which differ from what one
- * would guess: a name read before it is set in a loop body is the outer one in every pass, a name set in only one branch of an `if` is looked up when the
- * scope is entered, a macro sees the variables of the scopes around its definition as they are when it is called).
+/* Settles at compile time where each name of a template lives, by Jinja's own scoping rules (those of its identifier tracking, which differ from what
+ * one would guess: a name read before it is set in a loop body is the outer one in every pass, a name set in only one branch of an `if` is looked up
+ * when the scope is entered, a macro sees the variables of the scopes around its definition as they are when it is called).
  *
- * A *scope* maps names to *slots* and lists the assignments made when it is entered: from an outer slot (alias), from the render variables (resolve), or
- * to nothing. Scopes nest; slots belong to the enclosing *function* (template, macro, call block, block, recursive loop, loop filter), which has one frame
- * per call at run time. A slot is named by scope level and name, so that scopes side by side share it. */
+ * A *scope* maps names to *slots* and lists the assignments made when it is entered: from an outer slot (alias), from the render variables (resolve),
+ * or to nothing. Scopes nest; slots belong to the enclosing *function* (template, macro, call block, block, recursive loop, loop filter), which has
+ * one frame per call at run time. A slot is named by scope level and name, so that scopes side by side share it. */
 #include "text/jinja_internal.h"
 
 typedef struct func func;
@@ -231,8 +231,10 @@ static void scan_expr(binder *b, scope *sc, const jnode *n)
 {
     if (!n) return;
     if (n->kind == E_NAME) {
-        if (n->store) note_store(b, sc, n->name);
-        else note_load(b, sc, n->name);
+        if (n->store)
+            note_store(b, sc, n->name);
+        else
+            note_load(b, sc, n->name);
         return;
     }
     if (n->kind == E_NSREF) {

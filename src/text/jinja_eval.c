@@ -111,7 +111,8 @@ static void add_pos(jrt *rt, jcall *c, size_t *cap, jval v)
 static void add_kw(jrt *rt, jcall *c, size_t *cap, jstr *name, jval v)
 {
     for (size_t i = 0; i < c->n_kw; i++) {
-        if (jstr_eq(rt, c->kw[i], name)) jrt_fail(rt, "got multiple values for keyword argument '%.*s'", name->n > 60 ? 60 : (int)name->n, jstr_flat(rt, name)->p);
+        if (jstr_eq(rt, c->kw[i], name))
+            jrt_fail(rt, "got multiple values for keyword argument '%.*s'", name->n > 60 ? 60 : (int)name->n, jstr_flat(rt, name)->p);
     }
     if (c->n_kw == *cap) {
         jval *p = j_array(rt, *cap * 2, sizeof *p);
@@ -217,8 +218,11 @@ jval jeval_macro(jrt *rt, const jmacro *m, jcall *c)
     for (size_t i = 0; i < n->params.n; i++) {
         jval *v = &f->slots[n->params.v[i]->ref.slot];
         if (v->t != J_MISSING) continue;
-        if (i >= first_default) *v = eval(rt, f, n->defaults.v[i - first_default]);
-        else *v = jv_undef(rt, "parameter '%.*s' was not provided", n->params.v[i]->name->n > 60 ? 60 : (int)n->params.v[i]->name->n, n->params.v[i]->name->p);
+        if (i >= first_default)
+            *v = eval(rt, f, n->defaults.v[i - first_default]);
+        else
+            *v = jv_undef(rt, "parameter '%.*s' was not provided", n->params.v[i]->name->n > 60 ? 60 : (int)n->params.v[i]->name->n,
+                          n->params.v[i]->name->p);
     }
     run(rt, f, &n->body);
     rt->macro_depth--;
@@ -316,12 +320,8 @@ static jval eval_inner(jrt *rt, jframe *f, const jnode *n)
         w = eval(rt, f, n->b);
         rt->line = n->line;
         return jop_binary(rt, (jop)n->op, v, w);
-    case E_AND:
-        v = eval(rt, f, n->a);
-        return jv_truth(rt, v) ? eval(rt, f, n->b) : v;
-    case E_OR:
-        v = eval(rt, f, n->a);
-        return jv_truth(rt, v) ? v : eval(rt, f, n->b);
+    case E_AND: v = eval(rt, f, n->a); return jv_truth(rt, v) ? eval(rt, f, n->b) : v;
+    case E_OR: v = eval(rt, f, n->a); return jv_truth(rt, v) ? v : eval(rt, f, n->b);
     case E_NOT: return jv_bool(!jv_truth(rt, eval(rt, f, n->a)));
     case E_NEG: return jop_neg(rt, eval(rt, f, n->a));
     case E_POS: return jop_pos(rt, eval(rt, f, n->a));
@@ -370,21 +370,6 @@ static bool next_filtered(jrt *rt, jiter *it, jval *out)
     return false;
 }
 
-static bool next_pass(jrt *rt, jiter *it, jloop *loop, jval *item)
-{
-    if (!loop) return jiter_next(rt, it, item);
-    if (loop->after.t != J_MISSING) {
-        *item = loop->after;
-        loop->after = jv_missing();
-    } else if (!jiter_next(rt, loop->it, item)) {
-        return false;
-    }
-    loop->index0++;
-    loop->before = loop->current;
-    loop->current = *item;
-    return true;
-}
-
 /* outer: the frame around the loop; f: the frame of its body (the same unless the loop is recursive). */
 static status run_loop(jrt *rt, jframe *outer, jframe *f, const jnode *n, jval items, int64_t depth0)
 {
@@ -404,11 +389,12 @@ static status run_loop(jrt *rt, jframe *outer, jframe *f, const jnode *n, jval i
         loop->depth0 = depth0;
         loop->recursive = n->recursive ? n : NULL;
         loop->frame = outer;
-        if (n->test_fn || !jv_len(rt, items, &loop->known_len)) loop->known_len = -1;
+        loop->known_len = -1;
+        loop->items = n->test_fn ? jv_missing() : items;
     }
     bool completed = false;
     jval item;
-    while (next_pass(rt, it, loop, &item)) {
+    while (loop ? jloop_next(rt, loop, &item) : jiter_next(rt, it, &item)) {
         assign(rt, f, n->a, item, false);
         if (loop) *slot_at(f, n->loop_ref) = (jval){.t = J_LOOP, .u.loop = loop};
         enter_scope(rt, f, &n->loads);
@@ -458,13 +444,20 @@ static void check_namespaces(jrt *rt, jframe *f, const jnode *target)
     for (size_t i = 0; i < target->items.n; i++) check_namespaces(rt, f, target->items.v[i]);
 }
 
+/* What a filter or call block puts out must be text already. */
+static void put_text(jrt *rt, jval v)
+{
+    if (v.t != J_STR) jrt_fail(rt, "expected text from the block, got '%s'", jv_type(v));
+    j_put_str(rt, v.u.s);
+}
+
 static status run_capture(jrt *rt, jframe *f, const jnode *n)
 {
     enter_scope(rt, f, &n->loads);
     jmark m = j_begin(rt);
     status s = run(rt, f, &n->body);
     jval text = jv_str(j_end(rt, m));
-    if (s == RUN_ON && n->kind == S_FILTER) jv_put_str(rt, filter_text(rt, f, n->a, text));
+    if (s == RUN_ON && n->kind == S_FILTER) put_text(rt, filter_text(rt, f, n->a, text));
     if (s == RUN_ON && n->kind == S_SET_BLOCK) {
         if (n->b) text = filter_text(rt, f, n->b, text);
         assign(rt, f, n->a, text, n->top);
@@ -497,7 +490,7 @@ static void run_call_block(jrt *rt, jframe *f, const jnode *n)
     *m = (jmacro){n, f};
     jval caller = {.t = J_MACRO, .u.macro = m};
     jcall none = {0};
-    jv_put_str(rt, n->a ? eval_call(rt, f, n->a, &caller) : jeval_macro(rt, m, &none));
+    put_text(rt, n->a ? eval_call(rt, f, n->a, &caller) : jeval_macro(rt, m, &none));
 }
 
 static void run_block(jrt *rt, jframe *f, const jnode *n)
@@ -539,9 +532,7 @@ static status run_one(jrt *rt, jframe *f, const jnode *n)
         if (n->a->kind != E_NAME) check_namespaces(rt, f, n->a);
         assign(rt, f, n->a, eval(rt, f, n->b), n->top);
         return RUN_ON;
-    case S_SET_BLOCK:
-        check_namespaces(rt, f, n->a);
-        return run_capture(rt, f, n);
+    case S_SET_BLOCK: check_namespaces(rt, f, n->a); return run_capture(rt, f, n);
     case S_FILTER: return run_capture(rt, f, n);
     case S_MACRO: run_macro_def(rt, f, n); return RUN_ON;
     case S_CALL: run_call_block(rt, f, n); return RUN_ON;

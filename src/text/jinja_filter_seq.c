@@ -226,9 +226,9 @@ static jval f_unique(jrt *rt, jval v, jcall *c)
 typedef struct batch {
     jiter *src;
     jval fill, held;
-    int64_t size;
+    jval size;
     jval list; /* slice: the whole input */
-    int64_t at, offset;
+    int64_t n, at, offset;
 } batch;
 
 static bool next_batch(jrt *rt, jiter *it, jval *out)
@@ -239,7 +239,7 @@ static bool next_batch(jrt *rt, jiter *it, jval *out)
     if (b->held.t != J_MISSING) jseq_push(rt, tmp.u.seq, b->held);
     b->held = jv_missing();
     while (jiter_next(rt, b->src, &item)) {
-        if ((int64_t)tmp.u.seq->n == b->size) {
+        if (jv_eq(rt, jv_int((int64_t)tmp.u.seq->n), b->size)) {
             b->held = item;
             *out = tmp;
             return true;
@@ -248,7 +248,7 @@ static bool next_batch(jrt *rt, jiter *it, jval *out)
     }
     if (!tmp.u.seq->n) return false;
     bool fill = b->fill.t != J_MISSING && b->fill.t != J_NONE;
-    while (fill && (int64_t)tmp.u.seq->n < b->size) jseq_push(rt, tmp.u.seq, b->fill);
+    while (fill && jv_order(rt, jv_int((int64_t)tmp.u.seq->n), b->size, OP_LT)) jseq_push(rt, tmp.u.seq, b->fill);
     *out = tmp;
     return true;
 }
@@ -258,10 +258,11 @@ static bool next_slice(jrt *rt, jiter *it, jval *out)
     batch *b = it->ctx;
     if (b->list.t == J_MISSING) {
         b->list = jv_list_of(rt, it->src, J_LIST);
-        if (b->size == 0) jrt_fail(rt, "integer division or modulo by zero");
+        b->n = j_arg_int(rt, "slice", b->size);
+        if (b->n == 0) jrt_fail(rt, "integer division or modulo by zero");
     }
-    if (b->at >= b->size) return false;
-    int64_t n = (int64_t)b->list.u.seq->n, per = n / b->size, extra = n % b->size, k = b->at++;
+    if (b->at >= b->n) return false;
+    int64_t n = (int64_t)b->list.u.seq->n, per = n / b->n, extra = n % b->n, k = b->at++;
     int64_t start = b->offset + k * per;
     if (k < extra) b->offset++;
     int64_t end = b->offset + (k + 1) * per;
@@ -277,7 +278,7 @@ static jval make_batch(jrt *rt, jval v, jcall *c, const char *name, const char *
     jval a[2];
     j_bind(rt, name, c, spec, 1, a);
     batch *b = j_alloc(rt, sizeof *b);
-    b->size = j_arg_int(rt, name, a[0]);
+    b->size = a[0];
     b->fill = a[1];
     b->held = b->list = jv_missing();
     return jv_iter(jiter_new(rt, fn, v, b, "generator"));
@@ -412,7 +413,7 @@ static jval f_dictsort(jrt *rt, jval v, jcall *c)
         keys[i] = fold_case(rt, by_value ? d->e[i].v : d->e[i].k, flag(rt, a[0]));
         jseq_push(rt, list.u.seq, jv_tuple2(rt, d->e[i].k, d->e[i].v));
     }
-    jv_sort(rt, keys, list.u.seq->v, d->n, flag(rt, a[2]));
+    jv_sort(rt, keys, list.u.seq->v, d->n, j_arg_flag(rt, "reverse", a[2]));
     return list;
 }
 
@@ -441,7 +442,7 @@ static jval f_sort(jrt *rt, jval v, jcall *c)
             jseq_push(rt, keys[i].u.seq, fold_case(rt, key, flag(rt, a[1])));
         }
     }
-    jv_sort(rt, keys, list.u.seq->v, n, flag(rt, a[0]));
+    jv_sort(rt, keys, list.u.seq->v, n, j_arg_flag(rt, "reverse", a[0]));
     return list;
 }
 
@@ -507,12 +508,33 @@ static jval f_sum(jrt *rt, jval v, jcall *c)
     return total;
 }
 
-const jfilter jfilters_seq[] = {{"length", f_length},   {"default", f_default},       {"items", f_items},           {"join", f_join},       {"list", f_list},
-                                {"map", f_map},         {"select", f_select},         {"reject", f_reject},         {"selectattr", f_selectattr}, {"rejectattr", f_rejectattr},
-                                {"attr", f_attr},       {"batch", f_batch},           {"count", f_length},          {"d", f_default},       {"dictsort", f_dictsort},
-                                {"first", f_first},     {"groupby", f_groupby},       {"last", f_last},             {"max", f_max},         {"min", f_min},
-                                {"random", f_random},   {"reverse", f_reverse},       {"slice", f_slice},           {"sort", f_sort},       {"sum", f_sum},
-                                {"unique", f_unique},   {NULL, NULL}};
+const jfilter jfilters_seq[] = {{"length", f_length},
+                                {"default", f_default},
+                                {"items", f_items},
+                                {"join", f_join},
+                                {"list", f_list},
+                                {"map", f_map},
+                                {"select", f_select},
+                                {"reject", f_reject},
+                                {"selectattr", f_selectattr},
+                                {"rejectattr", f_rejectattr},
+                                {"attr", f_attr},
+                                {"batch", f_batch},
+                                {"count", f_length},
+                                {"d", f_default},
+                                {"dictsort", f_dictsort},
+                                {"first", f_first},
+                                {"groupby", f_groupby},
+                                {"last", f_last},
+                                {"max", f_max},
+                                {"min", f_min},
+                                {"random", f_random},
+                                {"reverse", f_reverse},
+                                {"slice", f_slice},
+                                {"sort", f_sort},
+                                {"sum", f_sum},
+                                {"unique", f_unique},
+                                {NULL, NULL}};
 
 /* ---- all filters: numbers count through the two tables ---- */
 

@@ -125,22 +125,21 @@ static jval f_truncate(jrt *rt, jval v, jcall *c)
 {
     jval a[4];
     j_bind(rt, "truncate", c, "length killwords end leeway", 0, a);
-    int64_t length = a[0].t == J_MISSING ? 255 : j_arg_int(rt, "truncate", a[0]);
-    const jstr *end = a[2].t == J_MISSING ? jstr_c(rt, "...") : j_arg_str(rt, "truncate", a[2]);
-    int64_t leeway = a[3].t == J_MISSING || a[3].t == J_NONE ? 5 : j_arg_int(rt, "truncate", a[3]);
-    int64_t end_len = jstr_len(rt, end);
-    if (length < end_len) jrt_fail(rt, "truncate wants a length of at least its end text");
-    if (leeway < 0) jrt_fail(rt, "truncate wants a leeway of at least 0");
-    if (v.t == J_UNDEF) return v;
+    jval length = a[0].t == J_MISSING ? jv_int(255) : a[0], leeway = a[3].t == J_MISSING || a[3].t == J_NONE ? jv_int(5) : a[3];
+    jval end = a[2].t == J_MISSING ? jv_str(jstr_c(rt, "...")) : a[2];
+    int64_t len, end_len;
+    if (!jv_len(rt, v, &len) || !jv_len(rt, end, &end_len)) jrt_fail(rt, "truncate wants text");
+    if (!jv_order(rt, length, jv_int(end_len), OP_GE)) jrt_fail(rt, "truncate wants a length of at least its end text");
+    if (!jv_order(rt, leeway, jv_int(0), OP_GE)) jrt_fail(rt, "truncate wants a leeway of at least 0");
+    if (jv_order(rt, jv_int(len), jop_binary(rt, OP_ADD, length, leeway), OP_LE)) return v;
     const jstr *s = j_arg_str(rt, "truncate", v);
-    if (jstr_len(rt, s) <= length + leeway) return v;
-    jval cut = jop_slice(rt, v, jv_missing(), jv_int(length - end_len), jv_missing());
+    jval cut = jop_slice(rt, v, jv_missing(), jop_binary(rt, OP_SUB, length, jv_int(end_len)), jv_missing());
     if (!flag(rt, a[1])) {
         const jstr *t = jstr_flat(rt, cut.u.s);
         size_t at = jstr_rfind(rt, t, jstr_c(rt, " "), 0, t->n);
         if (at != SIZE_MAX) cut = like(rt, s, jstr_sub(rt, t, 0, at));
     }
-    return jop_binary(rt, OP_ADD, cut, jv_str((jstr *)end));
+    return jop_binary(rt, OP_ADD, cut, end);
 }
 
 static jval f_format(jrt *rt, jval v, jcall *c)
@@ -367,9 +366,12 @@ static jval f_round(jrt *rt, jval v, jcall *c)
     j_bind(rt, "round", c, "precision method", 0, a);
     const char *method = "common";
     if (a[1].t != J_MISSING) {
-        if (a[1].t == J_STR && jstr_is(rt, a[1].u.s, "ceil")) method = "ceil";
-        else if (a[1].t == J_STR && jstr_is(rt, a[1].u.s, "floor")) method = "floor";
-        else if (a[1].t != J_STR || !jstr_is(rt, a[1].u.s, "common")) jrt_fail(rt, "method must be common, ceil or floor");
+        if (a[1].t == J_STR && jstr_is(rt, a[1].u.s, "ceil"))
+            method = "ceil";
+        else if (a[1].t == J_STR && jstr_is(rt, a[1].u.s, "floor"))
+            method = "floor";
+        else if (a[1].t != J_STR || !jstr_is(rt, a[1].u.s, "common"))
+            jrt_fail(rt, "method must be common, ceil or floor");
     }
     if (v.t == J_UNDEF) jv_undef_fail(rt, v);
     if (!jv_num(v)) jrt_fail(rt, "type %s doesn't define __round__ method", jv_type(v));
@@ -392,13 +394,16 @@ static jval f_round(jrt *rt, jval v, jcall *c)
 
 static jval f_filesizeformat(jrt *rt, jval v, jcall *c)
 {
-    static const char *const names[2][8] = {{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"}, {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}};
+    static const char *const names[2][8] = {{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"},
+                                            {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}};
     jval a;
     double bytes;
     j_bind(rt, "filesizeformat", c, "binary", 0, &a);
     if (v.t == J_UNDEF) jv_undef_fail(rt, v);
-    if (jv_num(v)) bytes = jop_double(rt, v);
-    else if (v.t != J_STR || !jfloat_parse(rt, v.u.s, &bytes)) jrt_fail(rt, "filesizeformat wants a number, not '%s'", jv_type(v));
+    if (jv_num(v))
+        bytes = jop_double(rt, v);
+    else if (v.t != J_STR || !jfloat_parse(rt, v.u.s, &bytes))
+        jrt_fail(rt, "filesizeformat wants a number, not '%s'", jv_type(v));
     bool binary = flag(rt, a);
     double base = binary ? 1024 : 1000, unit = base;
     jmark m = j_begin(rt);
@@ -414,9 +419,32 @@ static jval f_filesizeformat(jrt *rt, jval v, jcall *c)
     return jv_str(j_end(rt, m));
 }
 
-const jfilter jfilters_text[] = {{"tojson", f_tojson},       {"trim", f_trim},         {"string", f_string},       {"safe", f_safe},       {"upper", f_upper},
-                                 {"lower", f_lower},         {"indent", f_indent},     {"replace", f_replace},     {"int", f_int},         {"abs", f_abs},
-                                 {"capitalize", f_capitalize}, {"center", f_center},   {"e", f_escape},            {"escape", f_escape},   {"filesizeformat", f_filesizeformat},
-                                 {"float", f_float},         {"forceescape", f_forceescape}, {"format", f_format}, {"pprint", f_pprint},   {"round", f_round},
-                                 {"striptags", f_striptags}, {"title", f_title},       {"truncate", f_truncate},   {"urlencode", f_urlencode}, {"urlize", f_unsupported},
-                                 {"wordcount", f_wordcount}, {"wordwrap", f_unsupported}, {"xmlattr", f_xmlattr},  {NULL, NULL}};
+const jfilter jfilters_text[] = {{"tojson", f_tojson},
+                                 {"trim", f_trim},
+                                 {"string", f_string},
+                                 {"safe", f_safe},
+                                 {"upper", f_upper},
+                                 {"lower", f_lower},
+                                 {"indent", f_indent},
+                                 {"replace", f_replace},
+                                 {"int", f_int},
+                                 {"abs", f_abs},
+                                 {"capitalize", f_capitalize},
+                                 {"center", f_center},
+                                 {"e", f_escape},
+                                 {"escape", f_escape},
+                                 {"filesizeformat", f_filesizeformat},
+                                 {"float", f_float},
+                                 {"forceescape", f_forceescape},
+                                 {"format", f_format},
+                                 {"pprint", f_pprint},
+                                 {"round", f_round},
+                                 {"striptags", f_striptags},
+                                 {"title", f_title},
+                                 {"truncate", f_truncate},
+                                 {"urlencode", f_urlencode},
+                                 {"urlize", f_unsupported},
+                                 {"wordcount", f_wordcount},
+                                 {"wordwrap", f_unsupported},
+                                 {"xmlattr", f_xmlattr},
+                                 {NULL, NULL}};

@@ -172,8 +172,10 @@ static void percent_text(percent *p, char type)
         s = jv_to_str(rt, p->arg);
     } else {
         jmark m = j_begin(rt);
-        if (type == 'a' && p->arg.t == J_STR) jv_put_repr_str(rt, p->arg.u.s, true);
-        else jv_put_repr(rt, p->arg);
+        if (type == 'a' && p->arg.t == J_STR)
+            jv_put_repr_str(rt, p->arg.u.s, true);
+        else
+            jv_put_repr(rt, p->arg);
         s = j_end(rt, m);
     }
     if (p->fmt->safe && !(type == 's' && p->arg.t == J_STR && p->arg.u.s->safe)) s = jstr_escape(rt, s);
@@ -203,12 +205,18 @@ static void percent_one(percent *p)
     if (look(p) == '(') read_key(p);
     for (;; p->i++) {
         char c = look(p);
-        if (c == '-') p->minus = true;
-        else if (c == '+') p->plus = true;
-        else if (c == ' ') p->space = true;
-        else if (c == '#') p->alt = true;
-        else if (c == '0') p->zero = true;
-        else break;
+        if (c == '-')
+            p->minus = true;
+        else if (c == '+')
+            p->plus = true;
+        else if (c == ' ')
+            p->space = true;
+        else if (c == '#')
+            p->alt = true;
+        else if (c == '0')
+            p->zero = true;
+        else
+            break;
     }
     p->width = star_or_number(p);
     if (p->width < 0) {
@@ -464,7 +472,8 @@ static void put_format(jrt *rt, jval v, const jstr *spec)
         format_int(rt, v, &f);
         return;
     }
-    if (f.type && !strchr("eEfFgGn%", f.type)) jrt_fail(rt, "unknown format code '%c' for object of type '%s'", f.type > 32 && f.type < 127 ? f.type : '?', jv_type(v));
+    if (f.type && !strchr("eEfFgGn%", f.type))
+        jrt_fail(rt, "unknown format code '%c' for object of type '%s'", f.type > 32 && f.type < 127 ? f.type : '?', jv_type(v));
     format_float(rt, jop_double(rt, v), &f);
 }
 
@@ -547,10 +556,14 @@ static void put_field(braces *b, const jstr *s, size_t begin, size_t end, int de
         if (i + 1 >= end || (i + 2 < end && s->p[i + 2] != ':')) jrt_fail(rt, "expected ':' after conversion specifier");
         char conv = s->p[i + 1];
         jmark m = j_begin(rt);
-        if (conv == 's') jv_put_str(rt, v);
-        else if (conv == 'a' && v.t == J_STR) jv_put_repr_str(rt, v.u.s, true);
-        else if (conv == 'r' || conv == 'a') jv_put_repr(rt, v);
-        else jrt_fail(rt, "unknown conversion specifier in format string");
+        if (conv == 's')
+            jv_put_str(rt, v);
+        else if (conv == 'a' && v.t == J_STR)
+            jv_put_repr_str(rt, v.u.s, true);
+        else if (conv == 'r' || conv == 'a')
+            jv_put_repr(rt, v);
+        else
+            jrt_fail(rt, "unknown conversion specifier in format string");
         v = jv_str(j_end(rt, m));
         i += 2;
     }
@@ -698,7 +711,7 @@ jval jformat_time(jrt *rt, const jstr *fmt)
 {
     struct tm tm;
     time_t now = rt->now_unix < 0 ? time(NULL) : (time_t)rt->now_unix;
-    if (!(rt->now_unix < 0 ? localtime_r(&now, &tm) : gmtime_r(&now, &tm))) jrt_fail(rt, "the time cannot be split");
+    if (!localtime_r(&now, &tm)) jrt_fail(rt, "the time cannot be split");
     fmt = jstr_flat(rt, fmt);
     jmark m = j_begin(rt);
     for (size_t i = 0; i < fmt->n;) {

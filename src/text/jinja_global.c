@@ -1,9 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a template finds without being given it: range, namespace, dict, cycler, joiner, lipsum, raise_exception, strftime_now; and the attributes of the
- * loop variable, of macros, cyclers and joiners. */
+/* What a template finds without being given it: range, namespace, dict, cycler, joiner, lipsum, raise_exception, strftime_now; and the attributes of
+ * the loop variable, of macros, cyclers and joiners. */
 #include "text/jinja_internal.h"
 
-enum { G_RANGE = 1000, G_NAMESPACE, G_DICT, G_CYCLER, G_JOINER, G_LIPSUM, G_RAISE, G_STRFTIME, G_LOOP_CYCLE, G_LOOP_CHANGED, G_CYCLER_NEXT, G_CYCLER_RESET };
+enum {
+    G_RANGE = 1000,
+    G_NAMESPACE,
+    G_DICT,
+    G_CYCLER,
+    G_JOINER,
+    G_LIPSUM,
+    G_RAISE,
+    G_STRFTIME,
+    G_LOOP_CYCLE,
+    G_LOOP_CHANGED,
+    G_CYCLER_NEXT,
+    G_CYCLER_RESET
+};
 
 static const struct {
     const char *name;
@@ -141,9 +154,7 @@ jval jglobal_call(jrt *rt, const jfunc *f, jcall *c)
         const jstr *text = jstr_flat(rt, jv_to_str(rt, a));
         jrt_fail_text(rt, (m5_slice){text->p, text->n});
     }
-    case G_STRFTIME:
-        j_bind(rt, f->name, c, "format", 1, &a);
-        return jformat_time(rt, j_arg_str(rt, f->name, a));
+    case G_STRFTIME: j_bind(rt, f->name, c, "format", 1, &a); return jformat_time(rt, j_arg_str(rt, f->name, a));
     case G_LOOP_CYCLE:
         if (c->n_kw) jrt_fail(rt, "cycle() takes no keyword arguments");
         if (!c->n) jrt_fail(rt, "no items for cycling given");
@@ -167,7 +178,7 @@ jval jglobal_call(jrt *rt, const jfunc *f, jcall *c)
 
 static int64_t loop_length(jrt *rt, jloop *l)
 {
-    if (l->known_len < 0) { /* an iterator: read the rest */
+    if (l->known_len < 0 && (l->items.t == J_MISSING || !jv_len(rt, l->items, &l->known_len))) { /* an iterator: read the rest */
         jval rest = jv_list_of(rt, jv_iter(l->it), J_LIST);
         l->known_len = (int64_t)rest.u.seq->n + l->index0 + 1 + (l->after.t != J_MISSING);
         l->it = jv_iter_of(rt, rest);
@@ -181,10 +192,24 @@ static bool peek(jrt *rt, jloop *l)
     return l->after.t != J_MISSING;
 }
 
+bool jloop_next(jrt *rt, jloop *l, jval *item)
+{
+    if (l->after.t != J_MISSING) {
+        *item = l->after;
+        l->after = jv_missing();
+    } else if (!jiter_next(rt, l->it, item)) {
+        return false;
+    }
+    l->index0++;
+    l->before = l->current;
+    l->current = *item;
+    return true;
+}
+
 jval jloop_attr(jrt *rt, jloop *l, const jstr *name, bool *found)
 {
-    static const char *const names[] = {"last",    "first", "index0", "index", "length", "previtem", "nextitem", "revindex",
-                                        "revindex0", "depth", "depth0", "cycle", "changed", NULL};
+    static const char *const names[] = {"last",     "first",     "index0", "index",  "length", "previtem", "nextitem",
+                                        "revindex", "revindex0", "depth",  "depth0", "cycle",  "changed",  NULL};
     int k = 0;
     while (names[k] && !jstr_is(rt, name, names[k])) k++;
     *found = names[k] != NULL;
@@ -230,16 +255,24 @@ bool jglobal_attr(jrt *rt, jval obj, const jstr *name, jval *out)
 {
     if (obj.t == J_MACRO) return macro_attr(rt, obj.u.macro->node, name, out);
     if (obj.t == J_JOINER) {
-        if (jstr_is(rt, name, "sep")) *out = obj.u.join->sep;
-        else if (jstr_is(rt, name, "used")) *out = jv_bool(obj.u.join->used);
-        else return false;
+        if (jstr_is(rt, name, "sep"))
+            *out = obj.u.join->sep;
+        else if (jstr_is(rt, name, "used"))
+            *out = jv_bool(obj.u.join->used);
+        else
+            return false;
         return true;
     }
     const jcycler *y = obj.u.cyc;
-    if (jstr_is(rt, name, "current")) *out = y->v[y->pos];
-    else if (jstr_is(rt, name, "next")) *out = jfunc_val(rt, G_CYCLER_NEXT, "next", obj);
-    else if (jstr_is(rt, name, "reset")) *out = jfunc_val(rt, G_CYCLER_RESET, "reset", obj);
-    else if (jstr_is(rt, name, "pos")) *out = jv_int((int64_t)y->pos);
-    else return false;
+    if (jstr_is(rt, name, "current"))
+        *out = y->v[y->pos];
+    else if (jstr_is(rt, name, "next"))
+        *out = jfunc_val(rt, G_CYCLER_NEXT, "next", obj);
+    else if (jstr_is(rt, name, "reset"))
+        *out = jfunc_val(rt, G_CYCLER_RESET, "reset", obj);
+    else if (jstr_is(rt, name, "pos"))
+        *out = jv_int((int64_t)y->pos);
+    else
+        return false;
     return true;
 }

@@ -24,14 +24,14 @@
 #define JNORETURN __attribute__((noreturn))
 
 enum {
-    J_MAX_EXPR_DEPTH = 250,    /* of a template's expression tree */
-    J_MAX_BLOCK_DEPTH = 90,    /* of nested statements */
-    J_MAX_EVAL_DEPTH = 2400,   /* nested evaluations over all macro calls */
-    J_MAX_MACRO_DEPTH = 180,   /* Python's own recursion limit stops the reference near here */
-    J_MAX_VALUE_DEPTH = 320,   /* nesting of a value that is printed, compared or hashed */
+    J_MAX_EXPR_DEPTH = 250,  /* of a template's expression tree */
+    J_MAX_BLOCK_DEPTH = 90,  /* of nested statements */
+    J_MAX_EVAL_DEPTH = 2400, /* nested evaluations over all macro calls */
+    J_MAX_MACRO_DEPTH = 180, /* Python's own recursion limit stops the reference near here */
+    J_MAX_VALUE_DEPTH = 320, /* nesting of a value that is printed, compared or hashed */
     J_MAX_INT_BITS = 65536,
-    J_MAX_INT_DIGITS = 4300,   /* Python refuses longer decimal texts */
-    J_MAX_RANGE = 100000,      /* Jinja's sandbox: MAX_RANGE */
+    J_MAX_INT_DIGITS = 4300, /* Python refuses longer decimal texts */
+    J_MAX_RANGE = 100000,    /* Jinja's sandbox: MAX_RANGE */
     J_MAX_SOURCE_BYTES = 4 << 20
 };
 
@@ -108,9 +108,9 @@ typedef struct jrun {
 struct jstr {
     const char *p;
     size_t n;
-    int64_t n_cp;  /* code points; -1 = not counted yet */
+    int64_t n_cp; /* code points; -1 = not counted yet */
     jtrust trust;
-    bool safe;     /* Markup */
+    bool safe; /* Markup */
     bool hashed;
     uint64_t hash;
     const jrun *runs; /* if J_MIXED and flat */
@@ -133,7 +133,7 @@ struct jdict {
     size_t n_index;
 };
 struct jundef {
-    const char *text;  /* the whole message, or NULL: made of the other two */
+    const char *text; /* the whole message, or NULL: made of the other two */
     const jstr *name;
     const char *owner; /* NULL: a variable */
 };
@@ -147,8 +147,8 @@ struct jview {
 };
 struct jbig {
     bool neg;
-    uint32_t n;         /* limbs, no leading zero */
-    uint32_t limb[];    /* little endian; |value| >= 2^63 or it would be J_INT */
+    uint32_t n;      /* limbs, no leading zero */
+    uint32_t limb[]; /* little endian; |value| >= 2^63 or it would be J_INT */
 };
 /* A builtin: a global or a method bound to self. */
 struct jfunc {
@@ -172,7 +172,7 @@ typedef enum jkind {
     E_NSREF, /* ns.attr as an assignment target */
     E_LIST,
     E_TUPLE,
-    E_DICT,  /* items: key, value, key, value ... */
+    E_DICT, /* items: key, value, key, value ... */
     E_GETATTR,
     E_GETITEM,
     E_SLICE, /* only inside E_GETITEM */
@@ -199,29 +199,13 @@ typedef enum jkind {
     S_FILTER,
     S_WITH,
     S_BLOCK,
-    S_SCOPE,      /* body in its own scope: autoescape (a) and generation */
-    S_NO_LOADER,  /* include, import, extends: there is nothing to load from */
+    S_SCOPE,     /* body in its own scope: autoescape (a) and generation */
+    S_NO_LOADER, /* include, import, extends: there is nothing to load from */
     S_BREAK,
     S_CONTINUE
 } jkind;
 
-typedef enum jop {
-    OP_ADD,
-    OP_SUB,
-    OP_MUL,
-    OP_DIV,
-    OP_FLOORDIV,
-    OP_MOD,
-    OP_POW,
-    OP_EQ,
-    OP_NE,
-    OP_LT,
-    OP_LE,
-    OP_GT,
-    OP_GE,
-    OP_IN,
-    OP_NOT_IN
-} jop;
+typedef enum jop { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW, OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_IN, OP_NOT_IN } jop;
 
 typedef struct jnode jnode;
 typedef struct jnodes {
@@ -238,7 +222,7 @@ typedef struct jargs {
 /* One assignment made when a scope is entered (see jinja_bind.c). */
 typedef enum jload_kind { LOAD_PARAM, LOAD_RESOLVE, LOAD_ALIAS, LOAD_UNDEF } jload_kind;
 typedef struct jslotref {
-    uint16_t up;   /* frames outward */
+    uint16_t up; /* frames outward */
     uint16_t slot;
 } jslotref;
 typedef struct jload {
@@ -274,13 +258,13 @@ struct jnode {
     bool store;         /* E_NAME, E_TUPLE: a target */
     bool top;           /* S_SET, S_SET_BLOCK, S_MACRO at top level: also a context variable */
     bool recursive, extended, scoped;
-    jfn *fn;            /* S_MACRO, S_CALL, S_BLOCK, recursive S_FOR */
-    jfn *test_fn;       /* S_FOR with a filter */
+    jfn *fn;      /* S_MACRO, S_CALL, S_BLOCK, recursive S_FOR */
+    jfn *test_fn; /* S_FOR with a filter */
     jloads loads, else_loads;
-    jnodes params, defaults; /* S_MACRO, S_CALL */
-    jslotref loop_ref;       /* S_FOR */
+    jnodes params, defaults;                    /* S_MACRO, S_CALL */
+    jslotref loop_ref;                          /* S_FOR */
     int caller_slot, kwargs_slot, varargs_slot; /* macro bodies; -1 = not used */
-    const jload *exports;    /* S_BLOCK scoped: visible variables */
+    const jload *exports;                       /* S_BLOCK scoped: visible variables */
     size_t n_exports;
 };
 
@@ -295,7 +279,8 @@ struct jmacro {
 };
 struct jloop {
     jiter *it;
-    int64_t known_len; /* -1 = unknown until the rest is read */
+    jval items;        /* what the loop runs over, if that has a length; else J_MISSING */
+    int64_t known_len; /* -1 = not asked for yet */
     int64_t index0;
     jval before, current, after; /* after: J_MISSING = not peeked */
     jval changed;
@@ -363,15 +348,15 @@ void j_put_sub(jrt *rt, const jstr *s, size_t begin, size_t end);
 void j_fill(jrt *rt, const jstr *unit, size_t count);
 
 /* jinja_str.c */
-jstr *jstr_new(jrt *rt, const char *p, size_t n, bool trusted); /* copies */
-jstr *jstr_view(jrt *rt, const char *p, size_t n, bool trusted); /* borrows */
-jstr *jstr_c(jrt *rt, const char *s); /* borrows a literal */
+jstr *jstr_new(jrt *rt, const char *p, size_t n, bool trusted);   /* copies */
+jstr *jstr_view(jrt *rt, const char *p, size_t n, bool trusted);  /* borrows */
+jstr *jstr_c(jrt *rt, const char *s);                             /* borrows a literal */
 jstr *jstr_sub(jrt *rt, const jstr *s, size_t begin, size_t end); /* bytes; keeps no Markup */
 jstr *jstr_cat(jrt *rt, const jstr *a, const jstr *b);
 jstr *jstr_with_safe(jrt *rt, const jstr *s, bool safe);
 const jstr *jstr_flat(jrt *rt, const jstr *s);
-int64_t jstr_len(jrt *rt, const jstr *s); /* code points */
-size_t jstr_offset(jrt *rt, const jstr *s, int64_t cp); /* byte offset of code point cp (0..len) */
+int64_t jstr_len(jrt *rt, const jstr *s);                     /* code points */
+size_t jstr_offset(jrt *rt, const jstr *s, int64_t cp);       /* byte offset of code point cp (0..len) */
 bool jstr_trusted_at(const jstr *s, size_t off, size_t *run); /* *run: cursor, start with 0, offsets must not go back */
 bool jstr_eq(jrt *rt, const jstr *a, const jstr *b);
 int jstr_cmp(jrt *rt, const jstr *a, const jstr *b);
@@ -379,8 +364,8 @@ uint64_t jstr_hash(jrt *rt, const jstr *s);
 bool jstr_is(jrt *rt, const jstr *s, const char *lit);
 size_t jstr_find(jrt *rt, const jstr *hay, const jstr *needle, size_t from); /* bytes; SIZE_MAX = none */
 size_t jstr_rfind(jrt *rt, const jstr *hay, const jstr *needle, size_t begin, size_t end);
-jstr *jstr_escape(jrt *rt, const jstr *s); /* HTML; result is Markup; Markup stays as it is */
-uint32_t jstr_cp(const jstr *s, size_t *off); /* decodes and steps */
+jstr *jstr_escape(jrt *rt, const jstr *s);         /* HTML; result is Markup; Markup stays as it is */
+uint32_t jstr_cp(const jstr *s, size_t *off);      /* decodes and steps */
 uint32_t jstr_cp_back(const jstr *s, size_t *off); /* steps back and decodes */
 
 /* jinja_uni.c */
@@ -407,8 +392,8 @@ jstr *ju_str_lower(jrt *rt, const jstr *s);
 jstr *ju_str_fold(jrt *rt, const jstr *s);
 jstr *ju_str_swapcase(jrt *rt, const jstr *s);
 jstr *ju_str_capitalize(jrt *rt, const jstr *s);
-jstr *ju_str_title(jrt *rt, const jstr *s);        /* Python's str.title */
-jstr *ju_str_title_words(jrt *rt, const jstr *s);  /* Jinja's filter */
+jstr *ju_str_title(jrt *rt, const jstr *s);       /* Python's str.title */
+jstr *ju_str_title_words(jrt *rt, const jstr *s); /* Jinja's filter */
 
 /* jinja_int.c: values are J_BOOL, J_INT or J_BIG in, J_INT or J_BIG out. */
 bool jint_is(jval v);
@@ -423,20 +408,41 @@ int jint_sign(jval a);
 bool jint_fits(jval a, int64_t *out);
 int64_t jint_clamp(jval a); /* to int64 */
 double jint_double(jval a, bool *overflow);
-jval jint_from_double(jrt *rt, double d); /* truncates; finite */
-void jint_put(jrt *rt, jval a, int base, bool upper); /* digits with sign, no prefix */
+jval jint_from_double(jrt *rt, double d);                               /* truncates; finite */
+void jint_put(jrt *rt, jval a, int base, bool upper);                   /* digits with sign, no prefix */
 bool jint_parse(jrt *rt, const char *p, size_t n, int base, jval *out); /* digits only, no sign; false on a bad digit or none */
 uint64_t jint_bits(jval a);
 uint64_t jint_hash(jval a);
 
 /* jinja_value.c */
-static inline jval jv_none(void) { return (jval){.t = J_NONE}; }
-static inline jval jv_missing(void) { return (jval){.t = J_MISSING}; }
-static inline jval jv_bool(bool b) { return (jval){.t = J_BOOL, .u.b = b}; }
-static inline jval jv_int(int64_t i) { return (jval){.t = J_INT, .u.i = i}; }
-static inline jval jv_float(double d) { return (jval){.t = J_FLOAT, .u.d = d}; }
-static inline jval jv_str(jstr *s) { return (jval){.t = J_STR, .u.s = s}; }
-static inline jval jv_iter(jiter *it) { return (jval){.t = J_ITER, .u.it = it}; }
+static inline jval jv_none(void)
+{
+    return (jval){.t = J_NONE};
+}
+static inline jval jv_missing(void)
+{
+    return (jval){.t = J_MISSING};
+}
+static inline jval jv_bool(bool b)
+{
+    return (jval){.t = J_BOOL, .u.b = b};
+}
+static inline jval jv_int(int64_t i)
+{
+    return (jval){.t = J_INT, .u.i = i};
+}
+static inline jval jv_float(double d)
+{
+    return (jval){.t = J_FLOAT, .u.d = d};
+}
+static inline jval jv_str(jstr *s)
+{
+    return (jval){.t = J_STR, .u.s = s};
+}
+static inline jval jv_iter(jiter *it)
+{
+    return (jval){.t = J_ITER, .u.it = it};
+}
 jval jv_undef(jrt *rt, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 jval jv_undef_name(jrt *rt, const jstr *name, const char *owner);
 void jv_undef_fail(jrt *rt, jval u) JNORETURN;
@@ -449,12 +455,12 @@ bool jdict_get_str(jrt *rt, const jdict *d, const jstr *key, jval *out);
 void jdict_set(jrt *rt, jdict *d, jval key, jval v);
 bool jv_hashable(jrt *rt, jval v);
 bool jv_truth(jrt *rt, jval v);
-const char *jv_type(jval v); /* Python's type name */
+const char *jv_type(jval v);     /* Python's type name */
 const char *jv_describe(jval v); /* as Jinja's messages name it: "dict object", "None" */
 bool jv_eq(jrt *rt, jval a, jval b);
-bool jv_same(jval a, jval b); /* Python's `is` */
+bool jv_same(jval a, jval b);                   /* Python's `is` */
 bool jv_order(jrt *rt, jval a, jval b, jop op); /* < <= > >= ; fails on types without order */
-bool jv_num(jval v); /* bool, int, float */
+bool jv_num(jval v);                            /* bool, int, float */
 bool jv_contains(jrt *rt, jval container, jval v);
 void jv_put_str(jrt *rt, jval v);  /* Python str() */
 void jv_put_repr(jrt *rt, jval v); /* Python repr() */
@@ -481,9 +487,9 @@ jiter *jv_iter_of(jrt *rt, jval v);
 jiter *jiter_new(jrt *rt, jiter_fn fn, jval src, void *ctx, const char *label);
 bool jiter_next(jrt *rt, jiter *it, jval *out);
 jval jv_list_of(jrt *rt, jval v, jtype t);
-bool jseq_view(jval v, const jval **items, size_t *n); /* list or tuple */
+bool jseq_view(jval v, const jval **items, size_t *n);                  /* list or tuple */
 void jv_sort(jrt *rt, jval *keys, jval *items, size_t n, bool reverse); /* stable, by keys */
-bool jv_reversed(jrt *rt, jval v, jiter **out); /* false: not reversible */
+bool jv_reversed(jrt *rt, jval v, jiter **out);                         /* false: not reversible */
 
 /* jinja_ops.c */
 jval jop_binary(jrt *rt, jop op, jval a, jval b);
@@ -494,7 +500,7 @@ jval jop_getattr(jrt *rt, jval obj, const jstr *name);
 jval jop_getitem(jrt *rt, jval obj, jval key);
 jval jop_slice(jrt *rt, jval obj, jval start, jval stop, jval step);
 bool jop_attr(jrt *rt, jval obj, const jstr *name, jval *out); /* the attribute alone; *out may be an unsafe Undefined */
-double jop_double(jrt *rt, jval v); /* of a number */
+double jop_double(jrt *rt, jval v);                            /* of a number */
 
 /* Calls. */
 typedef struct jcall {
@@ -505,10 +511,11 @@ typedef struct jcall {
     size_t n_kw;
 } jcall;
 jval jop_call(jrt *rt, jval fn, jcall *c);
-/* Sorts positional and named arguments into out[] by spec "a b c" (n names; missing ones stay J_MISSING). The first n_required must be there; names before
- * a '/' in the spec cannot be given by name. */
+/* Sorts positional and named arguments into out[] by spec "a b c" (n names; missing ones stay J_MISSING). The first n_required must be there; names
+ * before a '/' in the spec cannot be given by name. */
 void j_bind(jrt *rt, const char *fname, const jcall *c, const char *spec, size_t n_required, jval *out);
 int64_t j_arg_int(jrt *rt, const char *fname, jval v);
+bool j_arg_flag(jrt *rt, const char *fname, jval v); /* Python's C functions take a flag as a C int; missing = false */
 const jstr *j_arg_str(jrt *rt, const char *fname, jval v);
 
 /* jinja_method.c */
@@ -527,6 +534,7 @@ jval jeval_recurse(jrt *rt, const jloop *loop, jval items);
 
 /* jinja_global.c: what templates find without being given it, and the objects those make. */
 jval jloop_attr(jrt *rt, jloop *loop, const jstr *name, bool *found);
+bool jloop_next(jrt *rt, jloop *loop, jval *item);                 /* starts the next pass */
 bool jglobal_attr(jrt *rt, jval obj, const jstr *name, jval *out); /* of macros, cyclers, joiners */
 bool jglobal_find(jrt *rt, const jstr *name, jval *out);
 jval jglobal_call(jrt *rt, const jfunc *f, jcall *c);
@@ -549,7 +557,7 @@ jval jtest_call(jrt *rt, int id, const jstr *name, jval v, jcall *c);
 jval jformat_percent(jrt *rt, const jstr *fmt, jval args);
 jval jformat_braces(jrt *rt, const jstr *fmt, const jcall *c, jval mapping); /* mapping: of format_map, else J_MISSING */
 jval jformat_time(jrt *rt, const jstr *fmt);
-bool jfloat_parse(jrt *rt, const jstr *s, double *out); /* Python float(str) */
+bool jfloat_parse(jrt *rt, const jstr *s, double *out);          /* Python float(str) */
 bool jint_from_str(jrt *rt, const jstr *s, int base, jval *out); /* Python int(str, base) */
 
 /* jinja_json.c */

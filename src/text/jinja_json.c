@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tojson filter as transformers defines it: json.dumps(x, ensure_ascii, indent, separators, sort_keys) with ensure_ascii off unless asked for, and no
- * HTML escaping. */
+/* The tojson filter as transformers defines it: json.dumps(x, ensure_ascii, indent, separators, sort_keys) with ensure_ascii off unless asked for,
+ * and no HTML escaping. */
 #include "text/jinja_internal.h"
 
 #include <math.h>
@@ -33,9 +33,12 @@ static void put_text(dump *d, const jstr *s)
         char esc[16];
         static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
         const char *simple = c && c < 128 ? strchr(from, (int)c) : NULL;
-        if (simple) snprintf(esc, sizeof esc, "\\%c", to[simple - from]);
-        else if (c < 0x10000) snprintf(esc, sizeof esc, "\\u%04x", (unsigned)c);
-        else snprintf(esc, sizeof esc, "\\u%04x\\u%04x", (unsigned)(0xD800 + ((c - 0x10000) >> 10)), (unsigned)(0xDC00 + ((c - 0x10000) & 0x3FF)));
+        if (simple)
+            snprintf(esc, sizeof esc, "\\%c", to[simple - from]);
+        else if (c < 0x10000)
+            snprintf(esc, sizeof esc, "\\u%04x", (unsigned)c);
+        else
+            snprintf(esc, sizeof esc, "\\u%04x\\u%04x", (unsigned)(0xD800 + ((c - 0x10000) >> 10)), (unsigned)(0xDC00 + ((c - 0x10000) & 0x3FF)));
         j_put_sub(rt, s, done, at);
         j_put(rt, esc, strlen(esc), jstr_trusted_at(s, at, &run));
         done = i;
@@ -52,9 +55,12 @@ static void put_scalar(dump *d, jval v)
     case J_NONE: j_puts(rt, "null"); break;
     case J_BOOL: j_puts(rt, v.u.b ? "true" : "false"); break;
     case J_FLOAT:
-        if (isnan(v.u.d)) j_puts(rt, "NaN");
-        else if (isinf(v.u.d)) j_puts(rt, v.u.d > 0 ? "Infinity" : "-Infinity");
-        else jv_put_float(rt, v.u.d);
+        if (isnan(v.u.d))
+            j_puts(rt, "NaN");
+        else if (isinf(v.u.d))
+            j_puts(rt, v.u.d > 0 ? "Infinity" : "-Infinity");
+        else
+            jv_put_float(rt, v.u.d);
         break;
     default: jv_put_repr(rt, v); break;
     }

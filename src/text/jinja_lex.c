@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Template source to tokens, with Jinja's whitespace rules as chat templates have them: trim_blocks and lstrip_blocks on, one final newline dropped. */
+/* Template source to tokens, with Jinja's whitespace rules as chat templates have them: trim_blocks and lstrip_blocks on, one final newline dropped.
+ */
 #include "text/jinja_internal.h"
 
 #include <stdio.h>
@@ -149,9 +150,12 @@ static bool raw(lex *x, size_t open)
 {
     size_t at = match_raw(x, open, "raw");
     if (!at) return false;
-    if (is_at(x, at, "-%}")) at = skip_space(x, at + 3);
-    else if (is_at(x, at, "%}")) at += 2;
-    else return false;
+    if (is_at(x, at, "-%}"))
+        at = skip_space(x, at + 3);
+    else if (is_at(x, at, "%}"))
+        at += 2;
+    else
+        return false;
     put_data(x, open, sign_at(x, open + 2), false);
     advance(x, at);
     for (size_t k = x->i; k + 1 < x->n; k++) {
@@ -356,10 +360,10 @@ static bool name(lex *x)
 static const struct {
     const char *text;
     jtok_kind kind;
-} operators[] = {{"//", T_FLOORDIV}, {"**", T_POW},      {"==", T_EQ},       {"!=", T_NE},     {">=", T_GE},     {"<=", T_LE},     {"+", T_ADD},
-                 {"-", T_SUB},       {"/", T_DIV},       {"*", T_MUL},       {"%", T_MOD},     {"~", T_TILDE},   {"[", T_LBRACKET}, {"]", T_RBRACKET},
-                 {"(", T_LPAREN},    {")", T_RPAREN},    {"{", T_LBRACE},    {"}", T_RBRACE},  {">", T_GT},      {"<", T_LT},      {"=", T_ASSIGN},
-                 {".", T_DOT},       {":", T_COLON},     {"|", T_PIPE},      {",", T_COMMA},   {";", T_SEMICOLON}};
+} operators[] = {{"//", T_FLOORDIV}, {"**", T_POW},   {"==", T_EQ},    {"!=", T_NE},    {">=", T_GE},      {"<=", T_LE},      {"+", T_ADD},
+                 {"-", T_SUB},       {"/", T_DIV},    {"*", T_MUL},    {"%", T_MOD},    {"~", T_TILDE},    {"[", T_LBRACKET}, {"]", T_RBRACKET},
+                 {"(", T_LPAREN},    {")", T_RPAREN}, {"{", T_LBRACE}, {"}", T_RBRACE}, {">", T_GT},       {"<", T_LT},       {"=", T_ASSIGN},
+                 {".", T_DOT},       {":", T_COLON},  {"|", T_PIPE},   {",", T_COMMA},  {";", T_SEMICOLON}};
 
 static void bracket(lex *x, char c)
 {

@@ -60,6 +60,7 @@ typedef enum method {
     M_SEQ_INDEX,
     /* dict and views */
     M_DICT_COPY,
+    M_FROMKEYS,
     M_GET,
     M_ITEMS,
     M_KEYS,
@@ -125,14 +126,17 @@ static const entry str_methods[] = {{"split", M_SPLIT},
                                     {"zfill", M_ZFILL},
                                     {NULL, M_REFUSED}};
 static const entry markup_methods[] = {{"escape", M_UNSUPPORTED}, {"striptags", M_STRIPTAGS}, {"unescape", M_UNESCAPE}, {NULL, M_REFUSED}};
-static const entry list_methods[] = {{"append", M_REFUSED}, {"clear", M_REFUSED},  {"copy", M_SEQ_COPY}, {"count", M_SEQ_COUNT}, {"extend", M_REFUSED}, {"index", M_SEQ_INDEX},
-                                     {"insert", M_REFUSED}, {"pop", M_REFUSED},    {"remove", M_REFUSED}, {"reverse", M_REFUSED}, {"sort", M_REFUSED},  {NULL, M_REFUSED}};
+static const entry list_methods[] = {{"append", M_REFUSED}, {"clear", M_REFUSED},   {"copy", M_SEQ_COPY},  {"count", M_SEQ_COUNT},
+                                     {"extend", M_REFUSED}, {"index", M_SEQ_INDEX}, {"insert", M_REFUSED}, {"pop", M_REFUSED},
+                                     {"remove", M_REFUSED}, {"reverse", M_REFUSED}, {"sort", M_REFUSED},   {NULL, M_REFUSED}};
 static const entry tuple_methods[] = {{"count", M_SEQ_COUNT}, {"index", M_SEQ_INDEX}, {NULL, M_REFUSED}};
-static const entry dict_methods[] = {{"get", M_GET},           {"items", M_ITEMS},   {"keys", M_KEYS},       {"values", M_VALUES},     {"copy", M_DICT_COPY},  {"fromkeys", M_UNSUPPORTED},
-                                     {"clear", M_REFUSED},     {"pop", M_REFUSED},   {"popitem", M_REFUSED}, {"setdefault", M_REFUSED}, {"update", M_REFUSED}, {NULL, M_REFUSED}};
+static const entry dict_methods[] = {{"get", M_GET},         {"items", M_ITEMS},        {"keys", M_KEYS},      {"values", M_VALUES},
+                                     {"copy", M_DICT_COPY},  {"fromkeys", M_FROMKEYS},  {"clear", M_REFUSED},  {"pop", M_REFUSED},
+                                     {"popitem", M_REFUSED}, {"setdefault", M_REFUSED}, {"update", M_REFUSED}, {NULL, M_REFUSED}};
 static const entry view_methods[] = {{"isdisjoint", M_ISDISJOINT}, {"mapping", M_UNSUPPORTED}, {NULL, M_REFUSED}};
-static const entry int_methods[] = {{"bit_length", M_BIT_LENGTH}, {"bit_count", M_BIT_COUNT}, {"conjugate", M_CONJUGATE}, {"as_integer_ratio", M_UNSUPPORTED},
-                                    {"to_bytes", M_UNSUPPORTED},  {"from_bytes", M_UNSUPPORTED}, {NULL, M_REFUSED}};
+static const entry int_methods[] = {
+    {"bit_length", M_BIT_LENGTH}, {"bit_count", M_BIT_COUNT},    {"conjugate", M_CONJUGATE}, {"as_integer_ratio", M_UNSUPPORTED},
+    {"to_bytes", M_UNSUPPORTED},  {"from_bytes", M_UNSUPPORTED}, {NULL, M_REFUSED}};
 static const entry float_methods[] = {{"is_integer", M_IS_INTEGER}, {"conjugate", M_CONJUGATE}, {"as_integer_ratio", M_UNSUPPORTED},
                                       {"hex", M_UNSUPPORTED},       {"fromhex", M_UNSUPPORTED}, {NULL, M_REFUSED}};
 
@@ -417,8 +421,10 @@ static jval affix_method(jrt *rt, const jstr *s, bool end, const char *name, con
     bool ok = bounds(rt, s, a[1], a[2], &b, &e);
     const jval *list = &a[0];
     size_t n = 1;
-    if (a[0].t == J_TUPLE) jseq_view(a[0], &list, &n);
-    else if (a[0].t != J_STR) jrt_fail(rt, "%s first arg must be str or a tuple of str, not %s", name, jv_type(a[0]));
+    if (a[0].t == J_TUPLE)
+        jseq_view(a[0], &list, &n);
+    else if (a[0].t != J_STR)
+        jrt_fail(rt, "%s first arg must be str or a tuple of str, not %s", name, jv_type(a[0]));
     for (size_t i = 0; i < n; i++) {
         const jstr *x = j_arg_str(rt, name, list[i]);
         if (!ok || x->n > e - b) continue;
@@ -664,9 +670,7 @@ static jval simple_method(jrt *rt, const jstr *s, const jfunc *f, const jcall *c
         int64_t count = a[2].t == J_MISSING ? -1 : j_arg_int(rt, f->name, a[2]);
         return jv_str(jmethod_replace(rt, s, from, s->safe ? jstr_escape(rt, to) : to, count));
     }
-    case M_SPLITLINES:
-        j_bind(rt, f->name, c, "keepends", 0, a);
-        return jmethod_splitlines(rt, s, a[0].t != J_MISSING && jv_truth(rt, a[0]));
+    case M_SPLITLINES: j_bind(rt, f->name, c, "keepends", 0, a); return jmethod_splitlines(rt, s, j_arg_flag(rt, f->name, a[0]));
     case M_EXPANDTABS:
         j_bind(rt, f->name, c, "tabsize", 0, a);
         return jv_str(expandtabs(rt, s, a[0].t == J_MISSING ? 8 : j_arg_int(rt, f->name, a[0])));
@@ -760,6 +764,13 @@ static jval dict_method(jrt *rt, const jfunc *f, const jcall *c)
         j_bind(rt, f->name, c, "key default /", 1, a);
         if (jdict_get(rt, d, a[0], &item)) return item;
         return a[1].t == J_MISSING ? jv_none() : a[1];
+    }
+    if (f->id == M_FROMKEYS) {
+        j_bind(rt, f->name, c, "iterable value /", 1, a);
+        jdict *made = jdict_new(rt, 0);
+        jiter *it = jv_iter_of(rt, a[0]);
+        while (jiter_next(rt, it, &item)) jdict_set(rt, made, item, a[1].t == J_MISSING ? jv_none() : a[1]);
+        return (jval){.t = J_DICT, .u.dict = made};
     }
     if (f->id == M_ISDISJOINT) {
         j_bind(rt, f->name, c, "other /", 1, a);

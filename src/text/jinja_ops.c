@@ -4,7 +4,8 @@
 
 #include <math.h>
 
-static const char *const op_names[] = {[OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/", [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "**"};
+static const char *const op_names[] = {
+    [OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/", [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "**"};
 
 double jop_double(jrt *rt, jval v)
 {
@@ -174,6 +175,12 @@ static jval unsafe(jrt *rt, jval obj, const jstr *name)
     return jv_undef(rt, "access to attribute '%.*s' of '%s' object is unsafe", n, jstr_flat(rt, name)->p, jv_type(obj));
 }
 
+/* Python's own attributes: they exist on every value, Undefined too, and are refused. */
+static bool is_dunder(const jstr *name)
+{
+    return name->n > 4 && name->p[0] == '_' && name->p[1] == '_' && name->p[name->n - 1] == '_' && name->p[name->n - 2] == '_';
+}
+
 static bool number_attr(jrt *rt, jval obj, const jstr *name, jval *out)
 {
     bool real = jstr_is(rt, name, "real"), imag = jstr_is(rt, name, "imag");
@@ -182,19 +189,27 @@ static bool number_attr(jrt *rt, jval obj, const jstr *name, jval *out)
         *out = real ? obj : jv_float(0);
         return true;
     }
-    if (real || jstr_is(rt, name, "numerator")) *out = jint_add(rt, obj, jv_int(0));
-    else if (imag) *out = jv_int(0);
-    else if (jstr_is(rt, name, "denominator")) *out = jv_int(1);
-    else return false;
+    if (real || jstr_is(rt, name, "numerator"))
+        *out = jint_add(rt, obj, jv_int(0));
+    else if (imag)
+        *out = jv_int(0);
+    else if (jstr_is(rt, name, "denominator"))
+        *out = jv_int(1);
+    else
+        return false;
     return true;
 }
 
 static bool range_attr(jrt *rt, const jrange *r, const jstr *name, jval *out)
 {
-    if (jstr_is(rt, name, "start")) *out = jv_int(r->start);
-    else if (jstr_is(rt, name, "stop")) *out = jv_int(r->stop);
-    else if (jstr_is(rt, name, "step")) *out = jv_int(r->step);
-    else return false;
+    if (jstr_is(rt, name, "start"))
+        *out = jv_int(r->start);
+    else if (jstr_is(rt, name, "stop"))
+        *out = jv_int(r->stop);
+    else if (jstr_is(rt, name, "step"))
+        *out = jv_int(r->step);
+    else
+        return false;
     return true;
 }
 
@@ -203,9 +218,8 @@ bool jop_attr(jrt *rt, jval obj, const jstr *name, jval *out)
     name = jstr_flat(rt, name);
     if (obj.t == J_NS) return jdict_get_str(rt, obj.u.dict, name, out);
     if (name->n && name->p[0] == '_') {
-        bool dunder = name->n > 4 && name->p[1] == '_' && name->p[name->n - 1] == '_' && name->p[name->n - 2] == '_';
-        if (dunder) *out = unsafe(rt, obj, name);
-        return dunder;
+        if (is_dunder(name)) *out = unsafe(rt, obj, name);
+        return is_dunder(name);
     }
     bool found = false;
     switch (obj.t) {
@@ -242,7 +256,7 @@ bool jop_attr(jrt *rt, jval obj, const jstr *name, jval *out)
 jval jop_getattr(jrt *rt, jval obj, const jstr *name)
 {
     jval out;
-    if (obj.t == J_UNDEF) jv_undef_fail(rt, obj);
+    if (obj.t == J_UNDEF && !is_dunder(jstr_flat(rt, name))) jv_undef_fail(rt, obj);
     if (jop_attr(rt, obj, name, &out)) return out;
     if (obj.t == J_DICT && jdict_get_str(rt, obj.u.dict, name, &out)) return out;
     return jv_undef_name(rt, name, jv_describe(obj));
@@ -325,14 +339,18 @@ static span slice_span(jrt *rt, jval start, jval stop, jval step, int64_t len)
     if (from < 0) from = from < -len ? lo : from + len;
     if (from < lo) from = lo;
     if (from > hi) from = hi;
-    if (open_end) to = lo;
-    else if (to < 0) to = to < -len ? lo : to + len;
+    if (open_end)
+        to = lo;
+    else if (to < 0)
+        to = to < -len ? lo : to + len;
     if (to < lo) to = lo;
     if (to > hi) to = hi;
     s.start = from;
     s.stop = to;
-    if (s.step > 0) s.n = from < to ? (to - from - 1) / s.step + 1 : 0;
-    else s.n = from > to ? (from - to - 1) / -s.step + 1 : 0;
+    if (s.step > 0)
+        s.n = from < to ? (to - from - 1) / s.step + 1 : 0;
+    else
+        s.n = from > to ? (from - to - 1) / -s.step + 1 : 0;
     return s;
 }
 
@@ -422,6 +440,14 @@ int64_t j_arg_int(jrt *rt, const char *fname, jval v)
     return i;
 }
 
+bool j_arg_flag(jrt *rt, const char *fname, jval v)
+{
+    if (v.t == J_MISSING) return false;
+    int64_t i = j_arg_int(rt, fname, v);
+    if (i > INT32_MAX || i < INT32_MIN) jrt_fail(rt, "%s: integer too large", fname);
+    return i != 0;
+}
+
 const jstr *j_arg_str(jrt *rt, const char *fname, jval v)
 {
     if (v.t == J_UNDEF) jrt_fail(rt, "%s wants a string, not Undefined", fname);
@@ -435,9 +461,7 @@ jval jop_call(jrt *rt, jval fn, jcall *c)
     case J_FUNC: return fn.u.fn->self.t == J_MISSING ? jglobal_call(rt, fn.u.fn, c) : jmethod_call(rt, fn.u.fn, c);
     case J_MACRO: return jeval_macro(rt, fn.u.macro, c);
     case J_UNDEF: jv_undef_fail(rt, fn);
-    case J_JOINER:
-        j_bind(rt, "joiner()", c, "", 0, NULL);
-        return jglobal_join(rt, fn.u.join);
+    case J_JOINER: j_bind(rt, "joiner()", c, "", 0, NULL); return jglobal_join(rt, fn.u.join);
     case J_LOOP: {
         jval items;
         j_bind(rt, "loop()", c, "iterable", 1, &items);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokens to tree, with Jinja's grammar: "~" binds tighter than "+", filters bind tighter than "**", unary minus tighter than filters. Meaning of names
- * is settled afterwards in jinja_bind.c. */
+/* Tokens to tree, with Jinja's grammar: "~" binds tighter than "+", filters bind tighter than "**", unary minus tighter than filters. Meaning of
+ * names is settled afterwards in jinja_bind.c. */
 #include "text/jinja_internal.h"
 
 #include <stdio.h>
@@ -215,7 +215,8 @@ static jnode *name_or_literal(parser *p, bool with_namespace)
         const char *word;
         jtype t;
         bool b;
-    } words[] = {{"true", J_BOOL, true}, {"True", J_BOOL, true}, {"false", J_BOOL, false}, {"False", J_BOOL, false}, {"none", J_NONE, false}, {"None", J_NONE, false}};
+    } words[] = {{"true", J_BOOL, true},   {"True", J_BOOL, true},  {"false", J_BOOL, false},
+                 {"False", J_BOOL, false}, {"none", J_NONE, false}, {"None", J_NONE, false}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (!jstr_is(p->rt, t->s, words[i].word)) continue;
         return constant(p, words[i].t == J_NONE ? jv_none() : jv_bool(words[i].b), t->line);
@@ -369,9 +370,12 @@ static jnode *postfix(parser *p, jnode *n)
 {
     for (;;) {
         jtok_kind k = cur(p)->kind;
-        if (k == T_DOT || k == T_LBRACKET) n = subscript(p, n);
-        else if (k == T_LPAREN) n = call(p, n);
-        else return n;
+        if (k == T_DOT || k == T_LBRACKET)
+            n = subscript(p, n);
+        else if (k == T_LPAREN)
+            n = call(p, n);
+        else
+            return n;
     }
 }
 
@@ -415,8 +419,8 @@ static jnode *test(parser *p, jnode *of)
     const jtok *t = cur(p);
     if (t->kind == T_LPAREN) {
         call_args(p, n);
-    } else if ((t->kind == T_NAME && !is_word(p, t, "else") && !is_word(p, t, "or") && !is_word(p, t, "and")) || t->kind == T_STRING || t->kind == T_INT ||
-               t->kind == T_FLOAT || t->kind == T_LBRACKET || t->kind == T_LBRACE) {
+    } else if ((t->kind == T_NAME && !is_word(p, t, "else") && !is_word(p, t, "or") && !is_word(p, t, "and")) || t->kind == T_STRING ||
+               t->kind == T_INT || t->kind == T_FLOAT || t->kind == T_LBRACKET || t->kind == T_LBRACE) {
         if (is_word(p, t, "is")) fail(p, t->line, "tests cannot be chained with 'is'");
         jnode *arg = postfix(p, primary(p, false));
         jnodes_push(p->rt, &n->args.pos, arg);
@@ -429,10 +433,14 @@ static jnode *filter_expression(parser *p, jnode *n)
 {
     for (;;) {
         const jtok *t = cur(p);
-        if (t->kind == T_PIPE) n = filters(p, n);
-        else if (is_word(p, t, "is")) n = test(p, n);
-        else if (t->kind == T_LPAREN) n = call(p, n);
-        else return n;
+        if (t->kind == T_PIPE)
+            n = filters(p, n);
+        else if (is_word(p, t, "is"))
+            n = test(p, n);
+        else if (t->kind == T_LPAREN)
+            n = call(p, n);
+        else
+            return n;
     }
 }
 
@@ -716,8 +724,10 @@ static void signature(parser *p, jnode *n)
         for (size_t i = 0; i < n->params.n; i++) {
             if (jstr_eq(p->rt, n->params.v[i]->name, arg->name)) fail(p, arg->line, "a parameter name is repeated");
         }
-        if (skip_kind(p, T_ASSIGN)) jnodes_push(p->rt, &n->defaults, expression(p));
-        else if (n->defaults.n) fail(p, arg->line, "a parameter without default after one with a default");
+        if (skip_kind(p, T_ASSIGN))
+            jnodes_push(p->rt, &n->defaults, expression(p));
+        else if (n->defaults.n)
+            fail(p, arg->line, "a parameter without default after one with a default");
         jnodes_push(p->rt, &n->params, arg);
     }
     next(p);
@@ -817,7 +827,7 @@ static void statement(parser *p, const char *const *end, jnodes *body)
 {
     const jtok *t = cur(p);
     if (t->kind != T_NAME) fail_at(p, t, "expected a tag name");
-    static const char *const names[] = {"set",  "for",      "if",         "macro",      "call",    "filter", "with",  "block",   "print",
+    static const char *const names[] = {"set",   "for",      "if",         "macro",      "call",    "filter", "with", "block",   "print",
                                         "break", "continue", "generation", "autoescape", "include", "import", "from", "extends", NULL};
     int k = 0;
     while (names[k] && !jstr_is(p->rt, t->s, names[k])) k++;

@@ -117,7 +117,7 @@ jstr *j_end(jrt *rt, jmark m)
     s->p = p;
     s->n = n;
     s->n_cp = -1;
-    const jrun *runs = rt->runs + rt->run0;
+    const jrun *runs = n_runs ? rt->runs + rt->run0 : NULL;
     if (n_runs > 1) {
         jrun *copy = j_array(rt, n_runs, sizeof *copy);
         for (size_t i = 0; i < n_runs; i++) copy[i] = (jrun){runs[i].end - m.n, runs[i].trusted};

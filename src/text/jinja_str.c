@@ -115,8 +115,10 @@ jstr *jstr_sub(jrt *rt, const jstr *s, size_t begin, size_t end)
     size_t lo = 0, hi = s->n_runs;
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
-        if (s->runs[mid].end <= begin) lo = mid + 1;
-        else hi = mid;
+        if (s->runs[mid].end <= begin)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     size_t last = lo;
     while (s->runs[last].end < end) last++;

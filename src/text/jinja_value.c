@@ -468,10 +468,14 @@ void jv_put_repr_str(jrt *rt, const jstr *s, bool ascii_only)
         size_t at = i;
         uint32_t c = jstr_cp(s, &i);
         char esc[16];
-        if (c == '\\' || c == (unsigned char)quote) snprintf(esc, sizeof esc, "\\%c", (char)c);
-        else if (c == '\n' || c == '\r' || c == '\t') snprintf(esc, sizeof esc, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
-        else if (c < 128 ? c >= 32 && c != 127 : !ascii_only && ju_printable(c)) continue;
-        else snprintf(esc, sizeof esc, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
+        if (c == '\\' || c == (unsigned char)quote)
+            snprintf(esc, sizeof esc, "\\%c", (char)c);
+        else if (c == '\n' || c == '\r' || c == '\t')
+            snprintf(esc, sizeof esc, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
+        else if (c < 128 ? c >= 32 && c != 127 : !ascii_only && ju_printable(c))
+            continue;
+        else
+            snprintf(esc, sizeof esc, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
         j_put_sub(rt, s, done, at);
         j_put(rt, esc, strlen(esc), jstr_trusted_at(s, at, &run));
         done = i;
@@ -589,8 +593,10 @@ void jv_put_repr(jrt *rt, jval v)
 
 void jv_put_str(jrt *rt, jval v)
 {
-    if (v.t == J_STR) j_put_str(rt, v.u.s);
-    else if (v.t != J_UNDEF) jv_put_repr(rt, v);
+    if (v.t == J_STR)
+        j_put_str(rt, v.u.s);
+    else if (v.t != J_UNDEF)
+        jv_put_repr(rt, v);
 }
 
 jstr *jv_to_str(jrt *rt, jval v)
@@ -710,6 +716,15 @@ static bool next_nothing(jrt *rt, jiter *it, jval *out)
     return false;
 }
 
+/* A loop inside reads on in the loop outside, which gives pairs of item and loop. */
+static bool next_loop(jrt *rt, jiter *it, jval *out)
+{
+    jval item;
+    if (!jloop_next(rt, it->src.u.loop, &item)) return false;
+    *out = jv_tuple2(rt, item, it->src);
+    return true;
+}
+
 bool jv_iterable(jval v)
 {
     switch (v.t) {
@@ -733,17 +748,15 @@ jiter *jv_iter_of(jrt *rt, jval v)
     case J_ITER: return v.u.it;
     case J_LIST: return jiter_new(rt, next_seq, v, NULL, "list_iterator");
     case J_TUPLE: return jiter_new(rt, next_seq, v, NULL, "tuple_iterator");
-    case J_STR:
-        jstr_flat(rt, v.u.s);
-        return jiter_new(rt, next_char, v, NULL, "str_iterator");
+    case J_STR: jstr_flat(rt, v.u.s); return jiter_new(rt, next_char, v, NULL, "str_iterator");
     case J_RANGE: return jiter_new(rt, next_range, v, NULL, "range_iterator");
     case J_DICT:
     case J_VIEW:
         it = jiter_new(rt, next_entry, v, NULL, "dict_iterator");
         it->n = v.t == J_VIEW ? v.u.view->dict->n : v.u.dict->n;
         return it;
-    case J_UNDEF:
-    case J_LOOP: return jiter_new(rt, next_nothing, v, NULL, "generator");
+    case J_UNDEF: return jiter_new(rt, next_nothing, v, NULL, "generator");
+    case J_LOOP: return jiter_new(rt, next_loop, v, NULL, "generator");
     default: jrt_fail(rt, "'%s' object is not iterable", jv_type(v));
     }
 }
