@@ -251,6 +251,7 @@ out:
 
 typedef struct folder_view {
     int n_gguf, n_safetensors, n_pickle, n_names;
+    bool has_config;
     char gguf[MAX_PATH_BYTES];    /* the first model file */
     char pointer[MAX_PATH_BYTES]; /* a Git LFS pointer among the weights, or "" */
 } folder_view;
@@ -270,12 +271,20 @@ static bool file_is_pointer(const char *path)
     return is;
 }
 
-/* Vision projectors and later parts of a split are not models of their own. */
+/* "-00002-of-00004.gguf" and later parts of a split, which open with their first one. */
+static bool is_later_part(const char *name)
+{
+    size_t n = strlen(name), digits = 0;
+    if (n < 20 || strncmp(name + n - 14, "-of-", 4) != 0 || name[n - 20] != '-') return false;
+    for (size_t i = n - 19; i < n - 14; i++) digits += name[i] >= '0' && name[i] <= '9';
+    for (size_t i = n - 10; i < n - 5; i++) digits += name[i] >= '0' && name[i] <= '9';
+    return digits == 10 && strncmp(name + n - 19, "00001", 5) != 0;
+}
+
+/* Vision projectors are not models of their own. */
 static bool is_model_gguf(const char *name)
 {
-    const char *of = strstr(name, "-of-");
-    if (!ends_with(name, ".gguf") || strstr(name, "mmproj")) return false;
-    return !of || of - name < 6 || strncmp(of - 6, "-00001", 6) == 0;
+    return ends_with(name, ".gguf") && !strstr(name, "mmproj") && !is_later_part(name);
 }
 
 static int look_into(const char *dir, folder_view *v, m5_error *err)
@@ -288,6 +297,7 @@ static int look_into(const char *dir, folder_view *v, m5_error *err)
         char path[MAX_PATH_BYTES];
         bool st = ends_with(name, ".safetensors"), gguf = is_model_gguf(name);
         v->n_names++;
+        v->has_config |= strcmp(name, "config.json") == 0;
         v->n_safetensors += st;
         v->n_pickle += ends_with(name, ".bin") || ends_with(name, ".pt") || ends_with(name, ".pth");
         if ((st || gguf) && rc == 0) rc = join(path, dir, name, err);

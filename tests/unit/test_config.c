@@ -221,6 +221,11 @@ static void test_defaults_gemma(void)
     INV(c.layers[1].rope, 1, pow(5e5, -2.0 / 256));
     INV(c.layers[0].rope, 1, pow(2e4, -2.0 / 256));
     T_CHECK(c.layers[0].window == 4096 && c.layers[1].window == 0);
+    /* New spelling: a dictionary per kind of layer, each with the default base of its kind. */
+    OK("{\"model_type\":\"gemma3_text\"," SIZES "\"intermediate_size\":96,\"sliding_window_pattern\":2,\"rope_parameters\":{"
+       "\"full_attention\":{\"rope_type\":\"linear\",\"factor\":8.0},\"sliding_attention\":{\"rope_type\":\"default\"}}}");
+    INV(c.layers[1].rope, 1, pow(1e6, -2.0 / 256) / 8);
+    INV(c.layers[0].rope, 1, pow(1e4, -2.0 / 256));
 }
 
 static void test_gemma4(void)

@@ -301,7 +301,11 @@ static void test_containers(void)
     write_qwen35_gguf(dir, "mmproj-tiny.gguf"); /* a vision projector beside it does not count */
     w = open_ok(dir);
     m5_weights_close(w);
-    write_qwen35_gguf(dir, "other.gguf");
+    write_qwen35_gguf(dir, "tiny-00002-of-00002.gguf"); /* nor does a later part of a split */
+    tb_write(dir, "adapter.safetensors", "{}", 2);      /* nor weights without a config.json */
+    w = open_ok(dir);
+    m5_weights_close(w);
+    write_qwen35_gguf(dir, "best-of-all.gguf");
     open_fails(dir, M5_ERR_ARG, "holds 2 GGUF models");
     tb_dir_remove(dir);
 }
@@ -883,6 +887,49 @@ static void test_gguf_joined(void)
     tb_dir_remove(dir);
 }
 
+/* Old Qwen3-Next conversions keep the interleaved projections under their own names. */
+static void test_gguf_fused(void)
+{
+    static const struct {
+        const char *key;
+        uint32_t v;
+    } keys[] = {
+        {"block_count", 1},     {"embedding_length", 32}, {"feed_forward_length", 12}, {"attention.head_count", 2},  {"attention.head_count_kv", 1},
+        {"ssm.conv_kernel", 4}, {"ssm.state_size", 4},    {"ssm.group_count", 2},      {"ssm.time_step_rank", 4},    {"ssm.inner_size", 24},
+        {"expert_count", 3},    {"expert_used_count", 2}, {"attention.key_length", 8}, {"attention.value_length", 8}};
+    static const struct {
+        const char *name, *dims, *source;
+    } tensors[] = {{"token_embd.weight", "32,20", "e"},      {"output_norm.weight", "32", "n"},
+                   {"blk.0.attn_norm.weight", "32", "n"},    {"blk.0.post_attention_norm.weight", "32", "n"},
+                   {"blk.0.ssm_in.weight", "32,64", "qkvz"}, {"blk.0.ssm_ba.weight", "32,8", "ba"},
+                   {"blk.0.ssm_conv1d.weight", "4,40", "c"}, {"blk.0.ssm_a", "4", "a"},
+                   {"blk.0.ssm_dt.bias", "4", "t"},          {"blk.0.ssm_norm.weight", "6", "s"},
+                   {"blk.0.ssm_out.weight", "24,32", "o"},   {"blk.0.ffn_gate.weight", "32,12", "g"},
+                   {"blk.0.ffn_up.weight", "32,12", "u"},    {"blk.0.ffn_down.weight", "12,32", "d"}};
+    char dir[64];
+    tb_gguf g;
+    m5_buf all = {0};
+    memset(&g, 0, sizeof g);
+    tb_gtext(&g, "general.architecture", "qwen3next");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "qwen3next.%s", keys[i].key);
+        tb_gu32(&g, key, keys[i].v);
+    }
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) tb_gfrom(&g, tensors[i].name, tensors[i].dims, tensors[i].source, 0);
+    tb_gfinish(&g, &all);
+    tb_dir(dir);
+    tb_write(dir, "g.gguf", all.p, all.n);
+    m5_buf_free(&all);
+    m5_weights *w = open_ok(dir);
+    if (w) {
+        check_gather(&w->layers[0], plain_row);
+        T_CHECK(!w->config.gdn_tiled && w->layers[0].gdn_a_neg[0] == tb_value("a", 0), "this family is not re-ordered, and a is final");
+    }
+    m5_weights_close(w);
+    tb_dir_remove(dir);
+}
+
 /* Every allocation of an opening fails once: an error each time, and all memory comes back. */
 static void test_no_memory(void)
 {
@@ -926,6 +973,7 @@ int main(void)
     test_mlx();
     test_gemma4();
     test_gguf_joined();
+    test_gguf_fused();
     test_no_memory();
     return t_done();
 }
