@@ -323,7 +323,7 @@ static int open_path(m5_weights *w, const char *path, print_hash *hash, m5_error
     if (rc == 0) {
         if (v->pointer[0])
             rc = lfs_error(v->pointer, err);
-        else if (v->n_safetensors)
+        else if (v->n_safetensors && (v->has_config || v->n_gguf == 0))
             rc = open_folder(w, path, hash, err);
         else if (v->n_gguf == 1)
             rc = open_gguf(w, v->gguf, hash, err);
