@@ -29,6 +29,8 @@ typedef struct m5_engine_options {
     void *progress_ctx;
     uint64_t cache_ram_bytes; /* kept prompt state; 0 = a quarter of what is free beside the weights, at most 8 GiB */
     bool no_cache;            /* keep no prompt state between requests */
+    const char *cache_dir;    /* folder for prompt state that survives the process; NULL = none */
+    uint64_t cache_disk_bytes; /* budget of that folder; 0 = a tenth of what is free there, at most 16 GiB */
     int checkpoint_every;     /* tokens between checkpoints of a long prompt; 0 = 512 */
     const char *chat_template; /* text used instead of the model's own template; NULL = the model's */
 } m5_engine_options;
@@ -55,6 +57,7 @@ typedef struct m5_engine_info {
     uint64_t state_bytes;                  /* all sequences at full length */
     uint64_t memory_bytes;                 /* of the machine or its limit */
     uint64_t cache_ram_bytes;              /* budget of kept prompt state */
+    uint64_t cache_disk_bytes;             /* budget of its files; 0 = none are used */
     int checkpoint_every;
     bool own_template;                     /* false: the built-in ChatML stands in */
 } m5_engine_info;
@@ -137,6 +140,7 @@ typedef struct m5_engine_status {
     bool busy;
     /* kept prompt state */
     uint64_t cache_bytes, n_cache_nodes, n_cache_checkpoints, n_cache_lookups, n_cache_hits, n_cache_hit_tokens, n_cache_evicted_bytes;
+    uint64_t disk_bytes, n_disk_files, n_disk_written_bytes, n_disk_loaded, n_disk_loaded_bytes, n_disk_bad, n_disk_evicted, n_disk_skipped;
 } m5_engine_status;
 void m5_engine_get_status(const m5_engine *e, m5_engine_status *out);
 

@@ -111,6 +111,8 @@ int m5_cli_engine_options(m5_engine_options *out, const m5_cli_opts *o, m5_cli_l
         .cache_ram_bytes = o->cache_ram_mib > 0 ? (uint64_t)o->cache_ram_mib << 20 : 0,
         .no_cache = o->cache_ram_mib == 0,
         .checkpoint_every = o->checkpoint_every,
+        .cache_dir = o->cache_dir && *o->cache_dir ? o->cache_dir : NULL,
+        .cache_disk_bytes = (uint64_t)o->cache_disk_mib << 20,
         .act_f32 = o->f32,
         .no_repack = o->no_repack,
         .progress = !o->quiet && isatty(STDERR_FILENO) ? progress : NULL,

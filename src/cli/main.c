@@ -106,9 +106,18 @@ static void on_ready(void *ctx, m5_engine *engine, const char *host, int port)
     fflush(stdout);
 }
 
+/* Folder for prompt state in the user's cache folder; empty without one. Caller frees. */
+static void default_cache_dir(m5_buf *out)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && *cache) m5_buf_printf(out, "%s/m5-infer/state", cache);
+    else if (home && *home) m5_buf_printf(out, "%s/.cache/m5-infer/state", home);
+}
+
 int m5_cmd_serve(const m5_cli_opts *given)
 {
     m5_cli_opts o = *given;
+    m5_buf cache_dir = {0};
     m5_server_options so;
     m5_error err = {0};
     m5_cli_load load;
@@ -122,9 +131,12 @@ int m5_cmd_serve(const m5_cli_opts *given)
     if (!o.api_key) o.api_key = getenv("M5_API_KEY");
     if (o.api_key && !*o.api_key) o.api_key = NULL;
     m5_server_options_default(&so);
+    if (!o.cache_dir) default_cache_dir(&cache_dir);
+    if (cache_dir.p) o.cache_dir = cache_dir.p;
     int rc = m5_cli_engine_options(&so.engine, &o, &load);
     if (rc) {
         m5_cli_load_deinit(&load);
+        m5_buf_free(&cache_dir);
         return rc;
     }
     so.host = o.host;
@@ -139,6 +151,7 @@ int m5_cmd_serve(const m5_cli_opts *given)
     so.ctx = &o;
     if (m5_server_run(&so, &err)) rc = m5_cli_fail(&err);
     m5_cli_load_deinit(&load);
+    m5_buf_free(&cache_dir);
     return rc;
 }
 

@@ -3,11 +3,13 @@
  * a request after it is queued is in sched.c. */
 #include "engine/internal.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/task.h"
 #include "engine/vocab.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { DEFAULT_QUEUE = 64, DEFAULT_CHUNK = 512, DEFAULT_CHECKPOINT_EVERY = 512, MIN_CTX = 512, CTX_STEP = 256, MAX_PARALLEL = 256, MAX_CHUNK = 8192 };
@@ -119,6 +121,36 @@ static int open_buffers(m5_engine *e, m5_error *err)
     return 0;
 }
 
+/* Raise it whenever a change of the arithmetic or of the layout of pages and rows makes old state files wrong. */
+enum { STATE_EPOCH = 1 };
+
+/* Files of prompt state serve a model only with the very arithmetic that made them: weights, instruction set, types and this version all count (P1). A
+ * folder that cannot be used costs speed, not the server. */
+static void open_store(m5_engine *e, const m5_engine_options *o)
+{
+    if (!o->cache_dir || o->no_cache) return;
+    m5_error err = {0};
+    char text[512], fingerprint[17];
+    snprintf(text, sizeof text, "%s|%s|%s|%d|%d|%d", m5_model_weights(e->model)->fingerprint, M5_VERSION, m5_cpu_isa_name(m5_model_cpu(e->model)), (int)o->act_f32, o->kv_type,
+             STATE_EPOCH);
+    snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)m5_hash64(text, strlen(text)));
+    uint64_t budget = o->cache_disk_bytes, most = (uint64_t)16 << 30;
+    if (!budget) {
+        m5_dir_make(o->cache_dir, 0700, NULL);
+        budget = m5_disk_free_bytes(o->cache_dir) / 10;
+        if (budget > most) budget = most;
+    }
+    m5_store_options so = {.dir = o->cache_dir, .budget_bytes = budget, .fingerprint = fingerprint};
+    if (m5_store_open(&e->store, e->model, &so, &err)) {
+        m5_log(M5_LOG_WARN, "prompt state is not kept on disk: %s", err.text);
+        return;
+    }
+    e->info.cache_disk_bytes = budget;
+    m5_store_stats st;
+    m5_store_get_stats(e->store, &st);
+    m5_log(M5_LOG_INFO, "prompt cache: up to %.0f MiB in %s; %.0f MiB there for this model", mib(budget), o->cache_dir, mib(st.bytes));
+}
+
 int m5_engine_open(m5_engine **out, const m5_engine_options *o, m5_error *err)
 {
     *out = NULL;
@@ -149,6 +181,7 @@ int m5_engine_open(m5_engine **out, const m5_engine_options *o, m5_error *err)
     }
     if ((rc = open_text(e, o, err)) || (rc = plan_context(e, o, err)) || (rc = open_buffers(e, err))) goto out;
     if ((rc = m5_prefix_open(&e->prefix, e->model, e->info.cache_ram_bytes, err))) goto out;
+    open_store(e, o);
     e->info.family = m5_model_config(e->model)->family;
     e->info.format = m5_model_weights(e->model)->format;
     e->info.isa = m5_cpu_isa_name(m5_model_cpu(e->model));
@@ -187,6 +220,7 @@ void m5_engine_close(m5_engine *e)
         m5_seq_free(e->slots[i].seq);
         m5_free(e->slots[i].ids);
     }
+    m5_store_close(e->store);
     m5_prefix_close(e->prefix);
     m5_free(e->slots);
     m5_free(e->runs);

@@ -12,6 +12,7 @@
 #include "engine/prefix.h"
 #include "engine/sampler.h"
 #include "engine/stop.h"
+#include "engine/store.h"
 #include "model/model.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
@@ -73,6 +74,7 @@ struct m5_engine {
     /* engine thread */
     m5_sampler *sampler;
     m5_prefix *prefix;
+    m5_store *store;            /* NULL = no files */
     int checkpoint_every;
     m5_slot *slots;             /* [n_parallel] */
     m5_run *runs;               /* [n_parallel] */

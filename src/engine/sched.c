@@ -53,11 +53,26 @@ static int flush_text(m5_request *r)
     return hit;
 }
 
+/* Short prefixes are computed faster than they are kept. */
+enum { MIN_KEEP_ON_DISK = 192 };
+
+/* Keeps the state of a slot in the tree, and on disk when it is a place that a later process will want: message boundaries, the end of an answer, and every fourth
+ * of the checkpoints in between. */
+static void keep_state(m5_engine *e, m5_slot *s, bool on_disk)
+{
+    m5_page *const *pages;
+    m5_row *row;
+    int pos = m5_seq_pos(s->seq);
+    m5_prefix_save(e->prefix, s->seq, s->ids, true);
+    if (!e->store || !on_disk || pos < MIN_KEEP_ON_DISK) return;
+    if (m5_prefix_export(e->prefix, s->ids, pos, &pages, &row)) m5_store_put(e->store, s->ids, pos, pages, row);
+}
+
 /* The slot becomes idle. keep: its state goes to the prefix tree, also that of a cancelled prompt, whose work need not be done again. */
 static void leave_slot(m5_engine *e, m5_slot *s, bool keep)
 {
     s->req = NULL;
-    if (keep) m5_prefix_save(e->prefix, s->seq, s->ids, true);
+    if (keep) keep_state(e, s, true);
     m5_seq_reset(s->seq);
     s->n_ids = 0;
     pthread_mutex_lock(&e->lock);
@@ -135,6 +150,21 @@ static void log_match(const m5_engine *e, const m5_slot *s, const m5_prefix_matc
     m5_buf_free(&then);
 }
 
+/* Brings what files know of a prompt into the tree, when that is worth more than what the tree has. A bad file is gone after the attempt, so the next try
+ * takes the one before it. */
+static void restore_files(m5_engine *e, m5_slot *s)
+{
+    enum { MIN_GAIN = 64, MAX_TRY = 8 };
+    for (int i = 0; e->store && i < MAX_TRY; i++) {
+        int have = m5_prefix_probe(e->prefix, s->ids, s->n_ids), at = m5_store_find(e->store, s->ids, s->n_ids, have + MIN_GAIN);
+        m5_error err = {0};
+        if (at == 0) return;
+        int rc = m5_store_load(e->store, e->prefix, s->ids, at, &err);
+        if (rc == 0) return;
+        if (rc == M5_ERR_NOMEM && !make_room(e)) return;
+    }
+}
+
 static void admit(m5_engine *e, m5_slot *s, m5_request *r)
 {
     m5_error why = {0};
@@ -156,6 +186,7 @@ static void admit(m5_engine *e, m5_slot *s, m5_request *r)
     r->ids = NULL;
     s->req = r;
     s->admitted = ++e->tick;
+    restore_files(e, s);
     m5_prefix_resume(e->prefix, s->seq, s->ids, s->n_ids, &match);
     r->n_cached = match.n_resumed;
     log_match(e, s, &match);
@@ -375,16 +406,30 @@ static void advance(m5_engine *e, m5_slot *s, const float *logits)
 /* After a forward: a prompt that stands at one of its places keeps a checkpoint. */
 static void keep_checkpoint(m5_engine *e, m5_slot *s)
 {
-    int pos = m5_seq_pos(s->seq);
-    if (!s->req->started && pos < s->n_ids && next_checkpoint(e, s->req, pos - 1) == pos) m5_prefix_save(e->prefix, s->seq, s->ids, true);
+    int pos = m5_seq_pos(s->seq), coarse = 4 * e->checkpoint_every;
+    if (s->req->started || pos >= s->n_ids || next_checkpoint(e, s->req, pos - 1) != pos) return;
+    bool mark = pos % coarse == 0;
+    for (int i = 0; i < s->req->n_marks; i++) mark |= s->req->marks[i] == pos;
+    keep_state(e, s, mark);
 }
 
 static void publish(m5_engine *e)
 {
     m5_prefix_stats st;
+    m5_store_stats disk;
+    m5_store_reap(e->store);
     m5_prefix_get_stats(e->prefix, &st);
+    m5_store_get_stats(e->store, &disk);
     pthread_mutex_lock(&e->lock);
     m5_engine_status *out = &e->status;
+    out->disk_bytes = disk.bytes;
+    out->n_disk_files = disk.n_files;
+    out->n_disk_written_bytes = disk.n_written_bytes;
+    out->n_disk_loaded = disk.n_loaded;
+    out->n_disk_loaded_bytes = disk.n_loaded_bytes;
+    out->n_disk_bad = disk.n_bad;
+    out->n_disk_evicted = disk.n_evicted;
+    out->n_disk_skipped = disk.n_skipped;
     out->last_step_us = m5_time_us();
     out->cache_bytes = st.bytes;
     out->n_cache_nodes = st.n_node;

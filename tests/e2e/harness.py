@@ -35,7 +35,7 @@ class Server:
             make_chat_model.make(model)
         self.port = free_port()
         self.log = open(os.path.join(self.tmp.name, "log"), "w+b")
-        command = [*EMULATOR, BINARY, "serve", "--model", model, "--port", str(self.port), "--threads", "2", *options]
+        command = [*EMULATOR, BINARY, "serve", "--model", model, "--port", str(self.port), "--threads", "2", "--cache-dir", os.path.join(self.tmp.name, "state"), *options]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
         if wait:
             self.wait_ready()

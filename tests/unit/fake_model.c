@@ -95,6 +95,13 @@ m5_page *m5_seq_page_ref(const m5_seq *s, int i)
     memcpy(p->ids, s->ids + i * FAKE_PAGE, (size_t)(n < FAKE_PAGE ? n : FAKE_PAGE) * sizeof(*p->ids));
     return p;
 }
+m5_page *m5_page_new(m5_model *m)
+{
+    m5_page *p = m ? m5_calloc(M5_MEM_STATE, 1, sizeof(*p)) : NULL;
+    if (p) p->n_owner = 1;
+    return p;
+}
+void *m5_page_data(m5_page *p) { return p->ids; }
 void m5_page_ref(m5_page *p) { p->n_owner++; }
 void m5_page_unref(m5_model *m, m5_page *p)
 {
