@@ -189,9 +189,22 @@ static bool is_turn_token(m5_slice s)
     return false;
 }
 
+/* Converters write the spaces of a user-defined token as spaces, the model's own vocabulary has U+2581, which is kept. Where merges come with the
+ * file they build the runs of spaces; where only scores do (those of such tokens are placeholders) both spellings are matched. */
+static m5_slice respell(m5_buf *buf, m5_slice s)
+{
+    m5_buf_clear(buf);
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] == ' ') m5_buf_puts(buf, BAR);
+        else m5_buf_putc(buf, s.p[i]);
+    }
+    return m5_buf_view(buf);
+}
+
 static int read_tokens(m5_tokenizer *t, const m5_gguf_vocab *v, m5_error *err)
 {
-    int rc = m5_tok_vocab_reserve(t, v->n_tokens, err);
+    m5_buf buf = {0};
+    int rc = 0;
     for (int64_t i = 0; i < v->n_tokens && !rc; i++) {
         int32_t type = v->types ? v->types[i] : 1;
         m5_slice s = v->tokens[i];
@@ -199,10 +212,13 @@ static int read_tokens(m5_tokenizer *t, const m5_gguf_vocab *v, m5_error *err)
         bool added = special || type == 4;
         uint8_t flags = (uint8_t)((type == 1 || type == 4) && !special ? TOK_MODEL : 0);
         if (!m5_utf8_valid(s.p, s.n)) rc = m5_error_set(err, M5_ERR_FORMAT, "GGUF: token %lld is not UTF-8", (long long)i);
+        tok_added how = {.spaced = type == 4 && t->by_score};
+        if (type == 4 && !t->byte_mode) s = respell(&buf, s);
+        if (!rc && buf.failed) rc = no_memory(err);
         if (!rc) rc = m5_tok_vocab_set(t, (int32_t)i, s, flags | (added && t->byte_mode ? TOK_VERBATIM : 0), err);
-        tok_added how = {0};
         if (!rc && added) rc = m5_tok_added_put(t, s, how, special, (int32_t)i, err);
     }
+    m5_buf_free(&buf);
     return rc;
 }
 
@@ -266,14 +282,17 @@ int m5_tokenizer_from_gguf(m5_tokenizer **out, const m5_gguf_vocab *v, m5_error 
     if (!t) return no_memory(err);
     t->bos = -1;
     t->unk = v->unk;
+    rc = m5_tok_vocab_reserve(t, v->n_tokens, err);
+    if (rc) goto out;
     if (gemma4) rc = setup_gemma4(t, err);
     else if (gpt2) rc = setup_bpe(t, v, &add_bos, err);
     else rc = setup_scores(t, v, err);
     if (!rc) rc = read_tokens(t, v, err);
     if (!rc && !t->by_score) rc = read_merges(t, v, err);
-    if (t->unk < 0 && !t->byte_mode) t->unk = m5_tok_vocab_find(t, "<unk>", 5);
+    if (!rc && t->unk < 0 && !t->byte_mode) t->unk = m5_tok_vocab_find(t, "<unk>", 5);
     if (!rc) rc = read_specials(t, v, gemma4 || (v->add_bos >= 0 ? v->add_bos != 0 : add_bos), err);
     if (!rc) rc = m5_tok_finish(t, err);
+out:
     if (!rc) *out = t;
     else m5_tokenizer_free(t);
     return rc;

@@ -40,6 +40,7 @@ typedef struct tok_added {
     m5_slice content; /* owned by the pool of the tokenizer; normalised for the second pass */
     int32_t id;
     bool single_word, lstrip, rstrip, normalized;
+    bool spaced; /* U+2581 in the text also matches a space: GGUF spells Gemma's space runs so */
 } tok_added;
 
 /* Byte trie, children as linked siblings; root[b] is the node of first byte b, 0 = none. */

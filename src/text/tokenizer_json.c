@@ -366,7 +366,7 @@ static int read_model(m5_tokenizer *t, const m5_json *root, const tok_scan_model
     if (!rc) rc = read_added(t, m5_json_get(root, "added_tokens"), (int64_t)t->n_find, err);
     if (!rc) rc = m5_tok_scan_merges(t, big->merges, err);
     m5_slice unk = m5_json_str(m5_json_get(model, "unk_token"));
-    if (unk.n) t->unk = m5_tok_vocab_find(t, unk.p, unk.n);
+    if (!rc && unk.n) t->unk = m5_tok_vocab_find(t, unk.p, unk.n);
     return rc;
 }
 

@@ -73,7 +73,7 @@ int32_t m5_tok_vocab_find(const m5_tokenizer *t, const char *p, size_t n)
     for (size_t at = m5_tok_hash(p, n) & (t->cap_find - 1); t->find_slot[at]; at = (at + 1) & (t->cap_find - 1)) {
         int32_t id = (int32_t)(t->find_slot[at] - 1);
         const tok_entry *e = &t->entry[id];
-        if (e->n == n && memcmp(t->pool.p + e->off, p, n) == 0) return id;
+        if (e->n == n && (n == 0 || memcmp(t->pool.p + e->off, p, n) == 0)) return id;
     }
     return -1;
 }
@@ -227,6 +227,12 @@ static uint32_t trie_node(tok_trie *trie, uint8_t byte)
     return (uint32_t)trie->n++;
 }
 
+static int trie_full(const tok_trie *trie, m5_error *err)
+{
+    if (trie->cap * 2 > MAX_TRIE_NODE) return m5_error_set(err, M5_ERR_LIMIT, "the added tokens are too large");
+    return m5_error_set(err, M5_ERR_NOMEM, "out of memory for the added tokens");
+}
+
 static int trie_add(tok_trie *trie, m5_slice s, uint32_t added, m5_error *err)
 {
     uint32_t at = trie->root[(uint8_t)s.p[0]];
@@ -236,15 +242,28 @@ static int trie_add(tok_trie *trie, m5_slice s, uint32_t added, m5_error *err)
         while (next && trie->node[next].byte != (uint8_t)s.p[i]) next = trie->node[next].sibling;
         if (!next) {
             next = trie_node(trie, (uint8_t)s.p[i]);
-            if (!next) return m5_error_set(err, M5_ERR_LIMIT, "the added tokens are too large");
+            if (!next) return trie_full(trie, err);
             trie->node[next].sibling = trie->node[at].child;
             trie->node[at].child = next;
         }
         at = next;
     }
-    if (!at) return m5_error_set(err, M5_ERR_LIMIT, "the added tokens are too large");
+    if (!at) return trie_full(trie, err);
     trie->node[at].added = added;
     return 0;
+}
+
+static int trie_add_spaced(m5_tokenizer *t, m5_slice s, uint32_t added, m5_error *err)
+{
+    m5_buf b = {0};
+    for (size_t i = 0; i < s.n; i++) {
+        bool bar = s.n - i >= 3 && memcmp(s.p + i, "\xE2\x96\x81", 3) == 0;
+        m5_buf_putc(&b, bar ? ' ' : s.p[i]);
+        if (bar) i += 2;
+    }
+    int rc = b.failed ? m5_error_set(err, M5_ERR_NOMEM, "out of memory for the added tokens") : trie_add(&t->raw_trie, m5_buf_view(&b), added, err);
+    m5_buf_free(&b);
+    return rc;
 }
 
 static int make_tries(m5_tokenizer *t, m5_error *err)
@@ -257,6 +276,7 @@ static int make_tries(m5_tokenizer *t, m5_error *err)
         a->content = m5_tok_text(t, a->id);
         if (!a->normalized) {
             rc = trie_add(&t->raw_trie, a->content, (uint32_t)i, err);
+            if (!rc && a->spaced) rc = trie_add_spaced(t, a->content, (uint32_t)i, err);
             continue;
         }
         m5_slice s;
