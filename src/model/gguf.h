@@ -43,8 +43,8 @@ typedef struct m5_gguf_tensor {
 } m5_gguf_tensor;
 
 /* Opens a file, or all parts of a split given any one of them ("<name>-00002-of-00004.gguf"); the parts must be there and agree on count
- * and tensors. Metadata are those of the first part. Errors: M5_ERR_IO, M5_ERR_FORMAT (names file and key or tensor),
- * M5_ERR_UNSUPPORTED (version, byte order), M5_ERR_NOMEM; *out is NULL then. */
+ * and tensors. Metadata are those of the first part. Errors: M5_ERR_NOTFOUND, M5_ERR_IO, M5_ERR_FORMAT (names file and key or
+ * tensor), M5_ERR_UNSUPPORTED (version, byte order), M5_ERR_LIMIT, M5_ERR_NOMEM; *out is NULL then. */
 int m5_gguf_open(m5_gguf **out, const char *path, m5_error *err);
 /* The same for a single file held in memory, which must outlive the object. `name` is used in errors. */
 int m5_gguf_open_mem(m5_gguf **out, const void *p, size_t n, const char *name, m5_error *err);

@@ -30,7 +30,7 @@ typedef struct m5_st_tensor {
 
 /* Opens a *.safetensors file; or a folder: the shards named by model.safetensors.index.json, else model.safetensors, else the only
  * *.safetensors file in it. Shards must exist, lie in the folder itself, and hold the tensors that the index promises; a name may occur once.
- * Errors: M5_ERR_NOTFOUND (no weights in the folder), M5_ERR_IO, M5_ERR_FORMAT (names file and tensor), M5_ERR_LIMIT, M5_ERR_NOMEM; *out is
+ * Errors: M5_ERR_NOTFOUND (no such file, no weights in the folder), M5_ERR_IO, M5_ERR_FORMAT (names file and tensor), M5_ERR_LIMIT, M5_ERR_NOMEM; *out is
  * NULL then. */
 int m5_st_open(m5_st **out, const char *path, m5_error *err);
 /* The same for a single file held in memory, which must outlive the object. `name` is used in errors. */

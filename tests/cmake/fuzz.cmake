@@ -25,3 +25,6 @@ endfunction()
 
 m5_fuzz(json LIBS m5_base)
 m5_fuzz(config LIBS m5_model)
+m5_fuzz(gguf LIBS m5_model MUTATIONS 3000)
+m5_fuzz(safetensors LIBS m5_model MUTATIONS 3000)
+m5_fuzz(tokenizer LIBS m5_text MUTATIONS 2000)
