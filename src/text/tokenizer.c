@@ -5,9 +5,11 @@
 #include <string.h>
 
 /* <｜end▁of▁sentence｜> */
-#define DEEPSEEK_END  "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"
-#define MAX_TEXT      ((size_t)1 << 30) /* offsets are 32 bits, and normalising may triple a text */
-#define CACHE_FROM    ((size_t)1 << 10) /* shorter texts do not repay clearing the cache */
+#define DEEPSEEK_END                                                                                                                                 \
+    "<\xEF\xBD\x9C"                                                                                                                                  \
+    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"
+#define MAX_TEXT   ((size_t)1 << 30) /* offsets are 32 bits, and normalising may triple a text */
+#define CACHE_FROM ((size_t)1 << 10) /* shorter texts do not repay clearing the cache */
 
 void m5_tokenizer_free(m5_tokenizer *t)
 {
@@ -93,8 +95,11 @@ m5_slice m5_tokenizer_piece(const m5_tokenizer *t, int32_t id)
 
 int m5_tokenizer_stop_ids(const m5_tokenizer *t, int32_t *out, int cap)
 {
-    static const char *const names[] = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<|end_of_text|>",
-                                        "<eos>", "<turn|>", "<|tool_response>", "<|eot|>", "<|return|>", "<|call|>", "<|END_OF_TURN_TOKEN|>",
+    static const char *const names[] = {"<|eot_id|>",      "<|im_end|>",       "<|end|>",
+                                        "<end_of_turn>",   "<|endoftext|>",    "</s>",
+                                        "<|eom_id|>",      "<|end_of_text|>",  "<eos>",
+                                        "<turn|>",         "<|tool_response>", "<|eot|>",
+                                        "<|return|>",      "<|call|>",         "<|END_OF_TURN_TOKEN|>",
                                         "<|end_of_turn|>", DEEPSEEK_END};
     int n = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0] + t->n_eos && n < cap; i++) {
@@ -134,8 +139,8 @@ int m5_ids_push(m5_ids *ids, int32_t id)
 /* The trusted stretches of the text, neighbours joined, and which tokens need trust. */
 typedef struct trust {
     const m5_text_span *span;
-    size_t n, at;     /* at: the stretch last asked for; questions come in order of position, mostly */
-    uint8_t protect;  /* entries with one of these flags need trust */
+    size_t n, at;    /* at: the stretch last asked for; questions come in order of position, mostly */
+    uint8_t protect; /* entries with one of these flags need trust */
 } trust;
 
 static bool is_trusted(trust *tr, size_t begin, size_t end)
@@ -180,7 +185,8 @@ static uint32_t longest_at(const m5_tokenizer *t, const tok_trie *trie, trust *t
     return best;
 }
 
-/* True when a token that needs no trust begins in untrusted text and runs into a control token of trusted text: it would swallow the template's token. */
+/* True when a token that needs no trust begins in untrusted text and runs into a control token of trusted text: it would swallow the template's
+ * token. */
 static bool swallows(const m5_tokenizer *t, const tok_trie *trie, trust *tr, const area *a, size_t i, size_t len)
 {
     for (size_t k = i + 1; k < i + len; k++) {
@@ -343,7 +349,8 @@ int m5_tokenize(const m5_tokenizer *t, m5_ids *out, const char *text, size_t n, 
     return rc;
 }
 
-int m5_tokenize_spans(const m5_tokenizer *t, m5_ids *out, const char *text, size_t n, const m5_text_span *spans, size_t n_spans, bool add_bos, m5_error *err)
+int m5_tokenize_spans(const m5_tokenizer *t, m5_ids *out, const char *text, size_t n, const m5_text_span *spans, size_t n_spans, bool add_bos,
+                      m5_error *err)
 {
     m5_buf copy = {0};
     m5_text_span *joined = NULL;
@@ -360,8 +367,10 @@ int m5_tokenize_spans(const m5_tokenizer *t, m5_ids *out, const char *text, size
         }
         at = s.end;
         if (!s.trusted || s.begin == s.end) continue;
-        if (k && joined[k - 1].end == s.begin) joined[k - 1].end = s.end;
-        else joined[k++] = s;
+        if (k && joined[k - 1].end == s.begin)
+            joined[k - 1].end = s.end;
+        else
+            joined[k++] = s;
     }
     if (n && !m5_utf8_valid(text, n)) {
         rc = repair(&copy, text, n, joined, k, err);

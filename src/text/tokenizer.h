@@ -19,14 +19,14 @@ int m5_tokenizer_from_json(m5_tokenizer **out, const char *json, size_t n, const
 /* What a GGUF file says; arrays borrowed for the call. Strings are slices into the mapping. An unknown `pre` falls back to GPT-2's pattern with a
  * warning in the log. Token types 3 (control) and 2 (unknown) are special, type 4 (user-defined) is matched everywhere. */
 typedef struct m5_gguf_vocab {
-    m5_slice model, pre;            /* tokenizer.ggml.model, .pre */
+    m5_slice model, pre; /* tokenizer.ggml.model, .pre */
     const m5_slice *tokens;
     int64_t n_tokens;
-    const float *scores;            /* [n_tokens] or NULL; may be unaligned in the file, so the caller copies */
-    const int32_t *types;           /* [n_tokens] or NULL */
+    const float *scores;  /* [n_tokens] or NULL; may be unaligned in the file, so the caller copies */
+    const int32_t *types; /* [n_tokens] or NULL */
     const m5_slice *merges;
     int64_t n_merges;
-    int32_t bos, eos, eot, eom, unk, pad; /* -1 = absent */
+    int32_t bos, eos, eot, eom, unk, pad;   /* -1 = absent */
     int add_bos, add_eos, add_space_prefix; /* -1 = key absent */
 } m5_gguf_vocab;
 int m5_tokenizer_from_gguf(m5_tokenizer **out, const m5_gguf_vocab *v, m5_error *err);
@@ -66,10 +66,11 @@ int m5_tokenize(const m5_tokenizer *t, m5_ids *out, const char *text, size_t n, 
  * could otherwise forge calls and tool results. Other added tokens (Gemma's <h1>, runs of newlines) are text and matched everywhere.
  * Spans are in order and do not overlap; bytes in none are untrusted; trusted spans that touch count as one. */
 typedef struct m5_text_span {
-    size_t begin, end;  /* bytes of text */
-    bool trusted;       /* template text: control tokens are recognised when they lie wholly inside trusted text */
+    size_t begin, end; /* bytes of text */
+    bool trusted;      /* template text: control tokens are recognised when they lie wholly inside trusted text */
 } m5_text_span;
-int m5_tokenize_spans(const m5_tokenizer *t, m5_ids *out, const char *text, size_t n, const m5_text_span *spans, size_t n_spans, bool add_bos, m5_error *err);
+int m5_tokenize_spans(const m5_tokenizer *t, m5_ids *out, const char *text, size_t n, const m5_text_span *spans, size_t n_spans, bool add_bos,
+                      m5_error *err);
 
 /* Whole-text decode as Hugging Face's decoder does; skip_special leaves control tokens out. */
 int m5_detokenize(const m5_tokenizer *t, m5_buf *out, const int32_t *ids, size_t n, bool skip_special, m5_error *err);

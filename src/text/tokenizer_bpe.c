@@ -137,8 +137,10 @@ static int32_t char_id(tok_work *w, const char *p, size_t n, size_t i, size_t k,
     }
     m5_buf_clear(&w->scratch);
     if (i) m5_buf_slice(&w->scratch, t->sub_prefix);
-    if (t->byte_mode) m5_buf_codepoint(&w->scratch, m5_tok_byte_to_cp((uint8_t)p[i]));
-    else m5_buf_append(&w->scratch, p + i, k);
+    if (t->byte_mode)
+        m5_buf_codepoint(&w->scratch, m5_tok_byte_to_cp((uint8_t)p[i]));
+    else
+        m5_buf_append(&w->scratch, p + i, k);
     if (i + k == n) m5_buf_slice(&w->scratch, t->word_suffix);
     *spelled = m5_buf_view(&w->scratch);
     int32_t id = m5_tok_vocab_find(t, spelled->p, spelled->n);

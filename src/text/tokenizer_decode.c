@@ -115,8 +115,10 @@ static void text_step(m5_decoder *d, size_t step, const char *p, size_t n, bool 
 
 static void feed_text(m5_decoder *d, size_t step, const char *p, size_t n, m5_buf *out)
 {
-    if (step == d->t->n_dec) m5_buf_append(out, p, n);
-    else text_step(d, step, p, n, false, out);
+    if (step == d->t->n_dec)
+        m5_buf_append(out, p, n);
+    else
+        text_step(d, step, p, n, false, out);
 }
 
 /* ---- steps on single tokens ---- */
@@ -334,8 +336,10 @@ int m5_tok_make_pieces(m5_tokenizer *t, m5_error *err)
     for (int32_t i = 0; i < t->n_vocab; i++) {
         tok_entry *e = &t->entry[i];
         size_t before = out->n;
-        if (e->flags & TOK_VERBATIM) m5_buf_slice(out, m5_tok_text(t, i));
-        else piece_of(t, out, tmp, m5_tok_text(t, i));
+        if (e->flags & TOK_VERBATIM)
+            m5_buf_slice(out, m5_tok_text(t, i));
+        else
+            piece_of(t, out, tmp, m5_tok_text(t, i));
         if (out->n > UINT32_MAX / 2) out->failed = true;
         e->poff = (uint32_t)before;
         e->pn = (uint32_t)(out->n - before);

@@ -15,29 +15,31 @@
 #define QWEN35      "(?i:" CONTRACT ")|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" TAIL
 #define UPPER       "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER       "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define TEKKEN      "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" TAIL
-#define O200K       "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+(?i:" CONTRACT ")?|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*(?i:" CONTRACT \
-                    ")?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" TAIL
-#define DEEPSEEK3   "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" TAIL
+#define CASED(tail) "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" tail "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" tail
+#define TEKKEN      CASED("") "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" TAIL
+#define O200K       CASED("(?i:" CONTRACT ")?") "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" TAIL
+#define CJK         "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+" /* U+4E00-9FA5, kana */
+#define ASCII_MARK  "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~]"
+#define DEEPSEEK3   ASCII_MARK "[A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" TAIL
 
 typedef struct pre_rule {
-    const char *names; /* separated by spaces */
+    const char *names;             /* separated by spaces */
     const char *split[MAX_SPLITS]; /* one after the other, each isolating its matches */
     bool ignore_merges, add_bos, nfc;
 } pre_rule;
 
 /* NFC for the Qwen family: a GGUF file says nothing of it, but the models' own tokenizers normalise and were trained that way. */
 static const pre_rule rules[] = {
-    {"gpt-2 default phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert mpt olmo jais trillion granite-docling", {GPT2}, 0, 0, 0},
-    {"llama-bpe llama3 llama-v3 pixtral falcon3 falcon-h1 midm-2.0 lfm2 dbrx smaug-bpe", {LLAMA3}, true, true, 0},
-    {"chatglm-bpe glm4", {LLAMA3}, 0, 0, 0},
-    {"qwen2 stablelm2 megrez hunyuan", {QWEN2}, 0, 0, true},
-    {"deepseek-r1-qwen", {QWEN2}, 0, 0, 0},
+    {"gpt-2 default phi-2 jina-es jina-de jina-v2-es jina-v2-de gigachat a.x-4.0 mellum modern-bert mpt olmo jais", {GPT2}, 0, 0, 0},
+    {"llama-bpe llama3 llama-v3 pixtral falcon3 falcon-h1 midm-2.0 lfm2", {LLAMA3}, true, true, 0},
+    {"dbrx smaug-bpe chatglm-bpe glm4", {LLAMA3}, 0, 0, 0},
+    {"qwen2", {QWEN2}, 0, 0, true},
+    {"deepseek-r1-qwen stablelm2 megrez hunyuan", {QWEN2}, 0, 0, 0},
     {"qwen35", {QWEN35}, 0, 0, true},
     {"tekken", {TEKKEN}, true, true, 0},
-    {"gpt-4o llama4 kanana2", {O200K}, 0, 0, 0},
+    {"gpt-4o llama4", {O200K}, 0, 0, 0},
     {"smollm starcoder refact command-r codeshell exaone minerva-7b", {"\\p{N}", GPT2}, 0, 0, 0},
-    {"deepseek-v3 hunyuan-dense", {"\\p{N}{1,3}", "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+", DEEPSEEK3}, 0, 0, 0},
+    {"deepseek-v3 hunyuan-dense", {"\\p{N}{1,3}", CJK, DEEPSEEK3}, 0, 0, 0},
 };
 
 static bool in_words(const char *words, m5_slice w)
@@ -181,8 +183,9 @@ static int setup_scores(m5_tokenizer *t, const m5_gguf_vocab *v, m5_error *err)
 /* Tokens that end or structure a turn but that some converters typed as normal or user-defined. */
 static bool is_turn_token(m5_slice s)
 {
-    static const char *const names[] = {"<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|end|>",
-                                        "<|endoftext|>", "<|end_of_text|>", "<|begin_of_text|>", "<start_of_turn>", "<end_of_turn>"};
+    static const char *const names[] = {"<|im_start|>",        "<|im_end|>",        "<|eot_id|>",      "<|eom_id|>",
+                                        "<|start_header_id|>", "<|end_header_id|>", "<|end|>",         "<|endoftext|>",
+                                        "<|end_of_text|>",     "<|begin_of_text|>", "<start_of_turn>", "<end_of_turn>"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (m5_slice_is(s, names[i])) return true;
     }
@@ -195,8 +198,10 @@ static m5_slice respell(m5_buf *buf, m5_slice s)
 {
     m5_buf_clear(buf);
     for (size_t i = 0; i < s.n; i++) {
-        if (s.p[i] == ' ') m5_buf_puts(buf, BAR);
-        else m5_buf_putc(buf, s.p[i]);
+        if (s.p[i] == ' ')
+            m5_buf_puts(buf, BAR);
+        else
+            m5_buf_putc(buf, s.p[i]);
     }
     return m5_buf_view(buf);
 }
@@ -241,7 +246,8 @@ static int read_merges(m5_tokenizer *t, const m5_gguf_vocab *v, m5_error *err)
 
 static int check_id(const m5_gguf_vocab *v, int32_t id, const char *what, m5_error *err)
 {
-    if (id < -1 || id >= v->n_tokens) return m5_error_set(err, M5_ERR_FORMAT, "GGUF: the %s token id %d is not one of %lld tokens", what, id, (long long)v->n_tokens);
+    if (id < -1 || id >= v->n_tokens)
+        return m5_error_set(err, M5_ERR_FORMAT, "GGUF: the %s token id %d is not one of %lld tokens", what, id, (long long)v->n_tokens);
     return 0;
 }
 
@@ -284,16 +290,21 @@ int m5_tokenizer_from_gguf(m5_tokenizer **out, const m5_gguf_vocab *v, m5_error 
     t->unk = v->unk;
     rc = m5_tok_vocab_reserve(t, v->n_tokens, err);
     if (rc) goto out;
-    if (gemma4) rc = setup_gemma4(t, err);
-    else if (gpt2) rc = setup_bpe(t, v, &add_bos, err);
-    else rc = setup_scores(t, v, err);
+    if (gemma4)
+        rc = setup_gemma4(t, err);
+    else if (gpt2)
+        rc = setup_bpe(t, v, &add_bos, err);
+    else
+        rc = setup_scores(t, v, err);
     if (!rc) rc = read_tokens(t, v, err);
     if (!rc && !t->by_score) rc = read_merges(t, v, err);
     if (!rc && t->unk < 0 && !t->byte_mode) t->unk = m5_tok_vocab_find(t, "<unk>", 5);
     if (!rc) rc = read_specials(t, v, gemma4 || (v->add_bos >= 0 ? v->add_bos != 0 : add_bos), err);
     if (!rc) rc = m5_tok_finish(t, err);
 out:
-    if (!rc) *out = t;
-    else m5_tokenizer_free(t);
+    if (!rc)
+        *out = t;
+    else
+        m5_tokenizer_free(t);
     return rc;
 }

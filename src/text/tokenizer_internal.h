@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the tokenizer*.c files share: tables, pipeline steps, working memory of one call. Included by nobody else.
  *
- * Reading order: tokenizer_json.c / tokenizer_gguf.c fill an m5_tokenizer (tokenizer_scan.c reads the large arrays, tokenizer_vocab.c owns the tables);
- * tokenizer.c cuts a text at added tokens; each piece goes through tokenizer_norm.c, tokenizer_pre.c (tokenizer_regex.c) and tokenizer_bpe.c;
- * tokenizer_decode.c goes the other way. */
+ * Reading order: tokenizer_json.c / tokenizer_gguf.c fill an m5_tokenizer (tokenizer_scan.c reads the large arrays, tokenizer_vocab.c owns the
+ * tables); tokenizer.c cuts a text at added tokens; each piece goes through tokenizer_norm.c, tokenizer_pre.c (tokenizer_regex.c) and
+ * tokenizer_bpe.c; tokenizer_decode.c goes the other way. */
 #ifndef M5_TEXT_TOKENIZER_INTERNAL_H
 #define M5_TEXT_TOKENIZER_INTERNAL_H
 
@@ -16,12 +16,12 @@
 
 /* ---- tables ---- */
 enum {
-    TOK_MODEL = 1,    /* the merge model may produce it */
-    TOK_ADDED = 2,    /* matched in the text before the model sees it */
-    TOK_SPECIAL = 4,  /* control token: hidden by skip_special, never formed from untrusted text */
-    TOK_MARKER = 8,   /* added token that structures a chat without being special (<tool_call>): not formed from untrusted spans */
+    TOK_MODEL = 1,     /* the merge model may produce it */
+    TOK_ADDED = 2,     /* matched in the text before the model sees it */
+    TOK_SPECIAL = 4,   /* control token: hidden by skip_special, never formed from untrusted text */
+    TOK_MARKER = 8,    /* added token that structures a chat without being special (<tool_call>): not formed from untrusted spans */
     TOK_VERBATIM = 16, /* decoding copies the text, whatever the decoder does to others */
-    TOK_USED = 32     /* the id exists; ids between entries are holes */
+    TOK_USED = 32      /* the id exists; ids between entries are holes */
 };
 
 typedef struct tok_entry {
@@ -112,18 +112,18 @@ struct m5_tokenizer {
     size_t n_find, cap_find;
     size_t max_token_bytes;
 
-    bool by_score;       /* SentencePiece scores instead of ranked merges */
-    bool byte_mode;      /* units are raw bytes, vocabulary texts are in the byte alphabet */
+    bool by_score;  /* SentencePiece scores instead of ranked merges */
+    bool byte_mode; /* units are raw bytes, vocabulary texts are in the byte alphabet */
     bool ignore_merges, byte_fallback, fuse_unk;
-    int32_t unk;         /* -1 = none */
+    int32_t unk;                      /* -1 = none */
     m5_slice sub_prefix, word_suffix; /* usually empty */
-    int32_t byte_id[256];     /* byte_mode: the token of one byte, or -1 */
-    int32_t fallback_id[256]; /* <0xXX>, or -1 */
+    int32_t byte_id[256];             /* byte_mode: the token of one byte, or -1 */
+    int32_t fallback_id[256];         /* <0xXX>, or -1 */
     tok_merge *merge;
     size_t n_merge, cap_merge;
-    uint32_t *prio;      /* by_score: [n_vocab], smaller = merged earlier */
-    bool cut_words;      /* a unit may be cut in front of U+2581 ... */
-    uint8_t bridge[32];  /* ... unless the byte before is set here: some token joins the two */
+    uint32_t *prio;     /* by_score: [n_vocab], smaller = merged earlier */
+    bool cut_words;     /* a unit may be cut in front of U+2581 ... */
+    uint8_t bridge[32]; /* ... unless the byte before is set here: some token joins the two */
 
     tok_added *added;
     size_t n_added, cap_added;
@@ -166,8 +166,8 @@ typedef struct tok_heap_item {
     int32_t pos, merged;
 } tok_heap_item;
 
-#define TOK_CACHE_KEY 15
-#define TOK_CACHE_IDS 7
+#define TOK_CACHE_KEY   15
+#define TOK_CACHE_IDS   7
 #define TOK_CACHE_SLOTS 2048
 typedef struct tok_cache {
     char key[TOK_CACHE_KEY];
@@ -180,12 +180,12 @@ typedef struct tok_work {
     const m5_tokenizer *t;
     m5_ids *out;
     m5_error *err;
-    int32_t unk; /* the tokenizer's, or -1 where it would let untrusted text form a control token */
+    int32_t unk;                 /* the tokenizer's, or -1 where it would let untrusted text form a control token */
     m5_buf norm[2], norm_map[2]; /* normalised text; for each byte the tok_range of the piece it came from */
     m5_buf pre_text[2];
     tok_ranges pre[2], matches;
     m5_buf subject, scratch;
-    void *match; /* pcre2_match_data */
+    void *match;  /* pcre2_match_data */
     int32_t *cps; /* normalisation */
     size_t cap_cps;
     tok_sym *sym;

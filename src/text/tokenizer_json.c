@@ -257,7 +257,9 @@ static int read_added(m5_tokenizer *t, const m5_json *list, int64_t n_model, m5_
     for (size_t i = 0; i < m5_json_len(list); i++) {
         m5_json *v = m5_json_at(list, i);
         m5_slice content = m5_json_str(m5_json_get(v, "content"));
-        tok_added how = {.single_word = flag(v, "single_word", false), .lstrip = flag(v, "lstrip", false), .rstrip = flag(v, "rstrip", false),
+        tok_added how = {.single_word = flag(v, "single_word", false),
+                         .lstrip = flag(v, "lstrip", false),
+                         .rstrip = flag(v, "rstrip", false),
                          .normalized = flag(v, "normalized", true)};
         if (!content.n) continue;
         int64_t id = m5_tok_vocab_find(t, content.p, content.n);
@@ -265,8 +267,8 @@ static int read_added(m5_tokenizer *t, const m5_json *list, int64_t n_model, m5_
         if (id > max_added) max_added = id;
         int64_t said = m5_json_int(m5_json_get(v, "id"));
         if (said != id) {
-            m5_log(M5_LOG_WARN, "tokenizer.json: added token \"%.*s\" says id %lld but its place makes it %lld", (int)(content.n > 60 ? 60 : content.n),
-                   content.p, (long long)said, (long long)id);
+            m5_log(M5_LOG_WARN, "tokenizer.json: added token \"%.*s\" says id %lld but its place makes it %lld",
+                   (int)(content.n > 60 ? 60 : content.n), content.p, (long long)said, (long long)id);
         }
         int rc = m5_tok_added_put(t, content, how, flag(v, "special", false), (int32_t)id, err);
         if (rc) return rc;

@@ -132,8 +132,10 @@ static void map_metaspace(m5_buf *to, const tok_pre *s, const char *p, size_t n,
     bool has = (n && p[0] == ' ') || m5_slice_starts((m5_slice){p, n}, (m5_slice){s->text, s->n_text});
     if (!has && (s->prepend == TOK_PREPEND_ALWAYS || (s->prepend == TOK_PREPEND_FIRST && at_start))) m5_buf_append(to, s->text, s->n_text);
     for (size_t i = 0; i < n; i++) {
-        if (p[i] == ' ') m5_buf_append(to, s->text, s->n_text);
-        else m5_buf_putc(to, p[i]);
+        if (p[i] == ' ')
+            m5_buf_append(to, s->text, s->n_text);
+        else
+            m5_buf_putc(to, p[i]);
     }
 }
 

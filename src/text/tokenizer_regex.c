@@ -44,16 +44,55 @@ static void property_items(trans *t, m5_buf *out, const char *name, size_t n, bo
 {
     static const struct {
         const char *name, *items;
-    } known[] = {{"letter", "L"}, {"uppercaseletter", "Lu"}, {"lowercaseletter", "Ll"}, {"titlecaseletter", "Lt"}, {"modifierletter", "Lm"},
-                 {"otherletter", "Lo"}, {"mark", "M"}, {"nonspacingmark", "Mn"}, {"spacingmark", "Mc"}, {"enclosingmark", "Me"}, {"number", "N"},
-                 {"decimalnumber", "Nd"}, {"letternumber", "Nl"}, {"othernumber", "No"}, {"punctuation", "P"}, {"punct", "P"}, {"dashpunctuation", "Pd"},
-                 {"openpunctuation", "Ps"}, {"closepunctuation", "Pe"}, {"initialpunctuation", "Pi"}, {"finalpunctuation", "Pf"},
-                 {"connectorpunctuation", "Pc"}, {"otherpunctuation", "Po"}, {"symbol", "S"}, {"mathsymbol", "Sm"}, {"currencysymbol", "Sc"},
-                 {"modifiersymbol", "Sk"}, {"othersymbol", "So"}, {"separator", "Z"}, {"spaceseparator", "Zs"}, {"lineseparator", "Zl"},
-                 {"paragraphseparator", "Zp"}, {"other", "C"}, {"control", "Cc"}, {"cntrl", "Cc"}, {"format", "Cf"}, {"surrogate", "Cs"},
-                 {"privateuse", "Co"}, {"unassigned", "Cn"}, {"digit", "Nd"}, {"alpha", "Alphabetic"}, {"alphabetic", "Alphabetic"},
-                 {"space", "White_Space"}, {"whitespace", "White_Space"}, {"upper", "Uppercase"}, {"uppercase", "Uppercase"}, {"lower", "Lowercase"},
-                 {"lowercase", "Lowercase"}, {"any", "Any"}};
+    } known[] = {{"letter", "L"},
+                 {"uppercaseletter", "Lu"},
+                 {"lowercaseletter", "Ll"},
+                 {"titlecaseletter", "Lt"},
+                 {"modifierletter", "Lm"},
+                 {"otherletter", "Lo"},
+                 {"mark", "M"},
+                 {"nonspacingmark", "Mn"},
+                 {"spacingmark", "Mc"},
+                 {"enclosingmark", "Me"},
+                 {"number", "N"},
+                 {"decimalnumber", "Nd"},
+                 {"letternumber", "Nl"},
+                 {"othernumber", "No"},
+                 {"punctuation", "P"},
+                 {"punct", "P"},
+                 {"dashpunctuation", "Pd"},
+                 {"openpunctuation", "Ps"},
+                 {"closepunctuation", "Pe"},
+                 {"initialpunctuation", "Pi"},
+                 {"finalpunctuation", "Pf"},
+                 {"connectorpunctuation", "Pc"},
+                 {"otherpunctuation", "Po"},
+                 {"symbol", "S"},
+                 {"mathsymbol", "Sm"},
+                 {"currencysymbol", "Sc"},
+                 {"modifiersymbol", "Sk"},
+                 {"othersymbol", "So"},
+                 {"separator", "Z"},
+                 {"spaceseparator", "Zs"},
+                 {"lineseparator", "Zl"},
+                 {"paragraphseparator", "Zp"},
+                 {"other", "C"},
+                 {"control", "Cc"},
+                 {"cntrl", "Cc"},
+                 {"format", "Cf"},
+                 {"surrogate", "Cs"},
+                 {"privateuse", "Co"},
+                 {"unassigned", "Cn"},
+                 {"digit", "Nd"},
+                 {"alpha", "Alphabetic"},
+                 {"alphabetic", "Alphabetic"},
+                 {"space", "White_Space"},
+                 {"whitespace", "White_Space"},
+                 {"upper", "Uppercase"},
+                 {"uppercase", "Uppercase"},
+                 {"lower", "Lowercase"},
+                 {"lowercase", "Lowercase"},
+                 {"any", "Any"}};
     char low[64];
     size_t k = 0;
     for (size_t i = 0; i < n && k < sizeof low - 1; i++) {
@@ -67,8 +106,10 @@ static void property_items(trans *t, m5_buf *out, const char *name, size_t n, bo
         if (strcmp(low, known[i].name) == 0) items = known[i].items;
     }
     m5_buf_printf(out, "\\%c{", negated ? 'P' : 'p');
-    if (items) m5_buf_puts(out, items);
-    else m5_buf_printf(out, "%s%.*s", n > 2 && !t->plain_names ? "sc:" : "", (int)n, name);
+    if (items)
+        m5_buf_puts(out, items);
+    else
+        m5_buf_printf(out, "%s%.*s", n > 2 && !t->plain_names ? "sc:" : "", (int)n, name);
     m5_buf_putc(out, '}');
 }
 
@@ -90,10 +131,14 @@ static int property(trans *t, m5_buf *out, bool negated)
 static const char *letter_class(char c)
 {
     switch (c) {
-    case 's': case 'S': return "\\p{White_Space}";
-    case 'd': case 'D': return "\\p{Nd}";
-    case 'w': case 'W': return "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
-    case 'h': case 'H': return "0-9A-Fa-f";
+    case 's':
+    case 'S': return "\\p{White_Space}";
+    case 'd':
+    case 'D': return "\\p{Nd}";
+    case 'w':
+    case 'W': return "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+    case 'h':
+    case 'H': return "0-9A-Fa-f";
     default: return NULL;
     }
 }
@@ -106,10 +151,14 @@ static int escape(trans *t, m5_buf *out, m5_buf *alts)
     const char *items = letter_class(c);
     if (items) {
         bool negated = c >= 'A' && c <= 'Z', single = c == 's' || c == 'S' || c == 'd' || c == 'D';
-        if (single) m5_buf_printf(out, "\\%c%s", negated ? 'P' : 'p', items + 2);
-        else if (!alts) m5_buf_printf(out, "[%s%s]", negated ? "^" : "", items);
-        else if (negated) m5_buf_printf(alts, "|[^%s]", items);
-        else m5_buf_puts(out, items);
+        if (single)
+            m5_buf_printf(out, "\\%c%s", negated ? 'P' : 'p', items + 2);
+        else if (!alts)
+            m5_buf_printf(out, "[%s%s]", negated ? "^" : "", items);
+        else if (negated)
+            m5_buf_printf(alts, "|[^%s]", items);
+        else
+            m5_buf_puts(out, items);
         return 0;
     }
     if ((c == 'p' || c == 'P') && t->i < t->n && t->p[t->i] == '{') {
@@ -129,9 +178,16 @@ static int escape(trans *t, m5_buf *out, m5_buf *alts)
 /* "[:name:]" at t->i inside a class. PCRE2 reads these names more narrowly than Oniguruma, so they are spelled as properties. */
 static bool posix_class(trans *t, m5_buf *items)
 {
-    static const char *const names[][2] = {{"alpha", "\\p{Alphabetic}"}, {"digit", "\\p{Nd}"}, {"alnum", "\\p{Alphabetic}\\p{Nd}"},
-                                           {"upper", "\\p{Uppercase}"}, {"lower", "\\p{Lowercase}"}, {"space", "\\p{White_Space}"},
-                                           {"punct", "\\p{P}\\p{S}"}, {"cntrl", "\\p{Cc}"}, {"blank", "\\p{Zs}\\t"}, {"xdigit", "0-9A-Fa-f"},
+    static const char *const names[][2] = {{"alpha", "\\p{Alphabetic}"},
+                                           {"digit", "\\p{Nd}"},
+                                           {"alnum", "\\p{Alphabetic}\\p{Nd}"},
+                                           {"upper", "\\p{Uppercase}"},
+                                           {"lower", "\\p{Lowercase}"},
+                                           {"space", "\\p{White_Space}"},
+                                           {"punct", "\\p{P}\\p{S}"},
+                                           {"cntrl", "\\p{Cc}"},
+                                           {"blank", "\\p{Zs}\\t"},
+                                           {"xdigit", "0-9A-Fa-f"},
                                            {"word", "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"}};
     size_t at = m5_slice_find((m5_slice){t->p, t->n}, M5_SLICE(":]"), t->i);
     if (at == SIZE_MAX) return false;
@@ -150,10 +206,14 @@ static int class_expr(trans *t, m5_buf *out);
 /* Alternatives start with '|' each. */
 static void union_expr(const cls *c, m5_buf *out)
 {
-    if (c->items.n && !c->alts.n) m5_buf_printf(out, "[%s]", c->items.p);
-    else if (c->items.n) m5_buf_printf(out, "(?:[%s]%s)", c->items.p, c->alts.p);
-    else if (c->alts.n) m5_buf_printf(out, "(?:%s)", c->alts.p + 1);
-    else m5_buf_puts(out, "(?!)");
+    if (c->items.n && !c->alts.n)
+        m5_buf_printf(out, "[%s]", c->items.p);
+    else if (c->items.n)
+        m5_buf_printf(out, "(?:[%s]%s)", c->items.p, c->alts.p);
+    else if (c->alts.n)
+        m5_buf_printf(out, "(?:%s)", c->alts.p + 1);
+    else
+        m5_buf_puts(out, "(?!)");
 }
 
 static int class_part(trans *t, cls *c, bool first)
@@ -174,8 +234,10 @@ static int class_part(trans *t, cls *c, bool first)
             m5_buf inner = {0};
             int rc = class_expr(t, &inner);
             /* A plain union joins the items of the outer class. */
-            if (!rc && inner.n > 2 && inner.p[0] == '[' && inner.p[1] != '^') m5_buf_append(&c->items, inner.p + 1, inner.n - 2);
-            else if (!rc) m5_buf_printf(&c->alts, "|%s", inner.p);
+            if (!rc && inner.n > 2 && inner.p[0] == '[' && inner.p[1] != '^')
+                m5_buf_append(&c->items, inner.p + 1, inner.n - 2);
+            else if (!rc)
+                m5_buf_printf(&c->alts, "|%s", inner.p);
             m5_buf_free(&inner);
             if (rc) return rc;
             continue;
@@ -212,9 +274,12 @@ static int class_expr(trans *t, m5_buf *out)
     }
     if (!rc) {
         t->i++;
-        if (simple && !c.alts.n && c.items.n) m5_buf_printf(out, "[%s%s]", negated ? "^" : "", c.items.p);
-        else if (negated) m5_buf_printf(out, "(?:(?!%s%s)(?s:.))", before.p ? before.p : "", last.p);
-        else m5_buf_printf(out, "(?:%s%s)", before.p ? before.p : "", last.p);
+        if (simple && !c.alts.n && c.items.n)
+            m5_buf_printf(out, "[%s%s]", negated ? "^" : "", c.items.p);
+        else if (negated)
+            m5_buf_printf(out, "(?:(?!%s%s)(?s:.))", before.p ? before.p : "", last.p);
+        else
+            m5_buf_printf(out, "(?:%s%s)", before.p ? before.p : "", last.p);
         if (c.items.failed || c.alts.failed || before.failed || last.failed) out->failed = true;
     }
     m5_buf_free(&c.items);
@@ -233,8 +298,8 @@ static size_t interval(const trans *t)
     return digits && i < t->n && t->p[i] == '}' ? i + 1 - t->i : 0;
 }
 
-/* Puts the interval behind the atom that starts at `atom` in out. In Ruby's syntax {n,m}+ repeats the interval (it is not possessive) and {n}? makes it
- * optional (it is not lazy). */
+/* Puts the interval behind the atom that starts at `atom` in out. In Ruby's syntax {n,m}+ repeats the interval (it is not possessive) and {n}? makes
+ * it optional (it is not lazy). */
 static void put_interval(trans *t, m5_buf *out, size_t atom, size_t len)
 {
     bool comma = memchr(t->p + t->i, ',', len) != NULL;
@@ -367,8 +432,8 @@ int m5_tok_regex_compile(tok_regex **out, const char *pattern, size_t n, m5_erro
     if (!rx->code) {
         char why[128] = "";
         pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof why);
-        rc = m5_error_set(err, code == PCRE2_ERROR_HEAP_FAILED ? M5_ERR_NOMEM : M5_ERR_UNSUPPORTED, "pattern \"%.*s\" cannot be used: %s (at byte %zu)",
-                          (int)(n > 120 ? 120 : n), pattern, why, at);
+        rc = m5_error_set(err, code == PCRE2_ERROR_HEAP_FAILED ? M5_ERR_NOMEM : M5_ERR_UNSUPPORTED,
+                          "pattern \"%.*s\" cannot be used: %s (at byte %zu)", (int)(n > 120 ? 120 : n), pattern, why, at);
         goto out;
     }
     pcre2_jit_compile(rx->code, PCRE2_JIT_COMPLETE); /* without it the interpreter runs: slower, same matches */
@@ -411,29 +476,29 @@ static const struct {
     uint32_t lo, hi;
     uint8_t kind;
 } newer[] = {
-    {0x897, 0x897, R_M}, {0xCF3, 0xCF3, R_M}, {0xECE, 0xECE, R_M}, {0x1B4E, 0x1B4F, R_P}, {0x1B7F, 0x1B7F, R_P}, {0x1C89, 0x1C89, R_LU},
-    {0x1C8A, 0x1C8A, R_LL}, {0x2427, 0x2429, R_S}, {0x2FFC, 0x2FFF, R_S}, {0x31E4, 0x31E5, R_S}, {0x31EF, 0x31EF, R_S}, {0xA7CB, 0xA7CC, R_LU},
-    {0xA7CD, 0xA7CD, R_LL}, {0xA7DA, 0xA7DA, R_LU}, {0xA7DB, 0xA7DB, R_LL}, {0xA7DC, 0xA7DC, R_LU}, {0x105C0, 0x105F3, R_LO},
-    {0x10D40, 0x10D49, R_ND}, {0x10D4A, 0x10D4D, R_LO}, {0x10D4E, 0x10D4E, R_LM}, {0x10D4F, 0x10D4F, R_LO}, {0x10D50, 0x10D65, R_LU},
-    {0x10D69, 0x10D6D, R_M}, {0x10D6E, 0x10D6E, R_P}, {0x10D6F, 0x10D6F, R_LM}, {0x10D70, 0x10D85, R_LL}, {0x10D8E, 0x10D8F, R_S},
-    {0x10EC2, 0x10EC4, R_LO}, {0x10EFC, 0x10EFF, R_M}, {0x1123F, 0x11240, R_LO}, {0x11241, 0x11241, R_M}, {0x11380, 0x11389, R_LO},
-    {0x1138B, 0x1138B, R_LO}, {0x1138E, 0x1138E, R_LO}, {0x11390, 0x113B5, R_LO}, {0x113B7, 0x113B7, R_LO}, {0x113B8, 0x113C0, R_M},
-    {0x113C2, 0x113C2, R_M}, {0x113C5, 0x113C5, R_M}, {0x113C7, 0x113CA, R_M}, {0x113CC, 0x113D0, R_M}, {0x113D1, 0x113D1, R_LO},
-    {0x113D2, 0x113D2, R_M}, {0x113D3, 0x113D3, R_LO}, {0x113D4, 0x113D5, R_P}, {0x113D7, 0x113D8, R_P}, {0x113E1, 0x113E2, R_M},
-    {0x116D0, 0x116E3, R_ND}, {0x11B00, 0x11B09, R_P}, {0x11BC0, 0x11BE0, R_LO}, {0x11BE1, 0x11BE1, R_P}, {0x11BF0, 0x11BF9, R_ND},
-    {0x11F00, 0x11F01, R_M}, {0x11F02, 0x11F02, R_LO}, {0x11F03, 0x11F03, R_M}, {0x11F04, 0x11F10, R_LO}, {0x11F12, 0x11F33, R_LO},
-    {0x11F34, 0x11F3A, R_M}, {0x11F3E, 0x11F42, R_M}, {0x11F43, 0x11F4F, R_P}, {0x11F50, 0x11F59, R_ND}, {0x11F5A, 0x11F5A, R_M},
-    {0x1342F, 0x1342F, R_LO}, {0x13440, 0x13440, R_M}, {0x13441, 0x13446, R_LO}, {0x13447, 0x13455, R_M}, {0x13460, 0x143FA, R_LO},
-    {0x16100, 0x1611D, R_LO}, {0x1611E, 0x1612F, R_M}, {0x16130, 0x16139, R_ND}, {0x16D40, 0x16D42, R_LM}, {0x16D43, 0x16D6A, R_LO},
-    {0x16D6B, 0x16D6C, R_LM}, {0x16D6D, 0x16D6F, R_P}, {0x16D70, 0x16D79, R_ND}, {0x18CFF, 0x18CFF, R_LO}, {0x1B132, 0x1B132, R_LO},
-    {0x1B155, 0x1B155, R_LO}, {0x1CC00, 0x1CCEF, R_S}, {0x1CCF0, 0x1CCF9, R_ND}, {0x1CD00, 0x1CEB3, R_S}, {0x1D2C0, 0x1D2D3, R_N},
-    {0x1DF25, 0x1DF2A, R_LL}, {0x1E030, 0x1E06D, R_LM}, {0x1E08F, 0x1E08F, R_M}, {0x1E4D0, 0x1E4EA, R_LO}, {0x1E4EB, 0x1E4EB, R_LM},
-    {0x1E4EC, 0x1E4EF, R_M}, {0x1E4F0, 0x1E4F9, R_ND}, {0x1E5D0, 0x1E5ED, R_LO}, {0x1E5EE, 0x1E5EF, R_M}, {0x1E5F0, 0x1E5F0, R_LO},
-    {0x1E5F1, 0x1E5FA, R_ND}, {0x1E5FF, 0x1E5FF, R_P}, {0x1F6DC, 0x1F6DC, R_S}, {0x1F774, 0x1F776, R_S}, {0x1F77B, 0x1F77F, R_S},
-    {0x1F7D9, 0x1F7D9, R_S}, {0x1F8B2, 0x1F8BB, R_S}, {0x1F8C0, 0x1F8C1, R_S}, {0x1FA75, 0x1FA77, R_S}, {0x1FA87, 0x1FA89, R_S},
-    {0x1FA8F, 0x1FA8F, R_S}, {0x1FAAD, 0x1FAAF, R_S}, {0x1FABB, 0x1FABF, R_S}, {0x1FAC6, 0x1FAC6, R_S}, {0x1FACE, 0x1FACF, R_S},
-    {0x1FADA, 0x1FADC, R_S}, {0x1FADF, 0x1FADF, R_S}, {0x1FAE8, 0x1FAE9, R_S}, {0x1FAF7, 0x1FAF8, R_S}, {0x1FBCB, 0x1FBEF, R_S},
-    {0x2B739, 0x2B739, R_HAN}, {0x2EBF0, 0x2EE5D, R_HAN}, {0x31350, 0x323AF, R_HAN},
+    {0x897, 0x897, R_M},      {0xCF3, 0xCF3, R_M},      {0xECE, 0xECE, R_M},       {0x1B4E, 0x1B4F, R_P},     {0x1B7F, 0x1B7F, R_P},
+    {0x1C89, 0x1C89, R_LU},   {0x1C8A, 0x1C8A, R_LL},   {0x2427, 0x2429, R_S},     {0x2FFC, 0x2FFF, R_S},     {0x31E4, 0x31E5, R_S},
+    {0x31EF, 0x31EF, R_S},    {0xA7CB, 0xA7CC, R_LU},   {0xA7CD, 0xA7CD, R_LL},    {0xA7DA, 0xA7DA, R_LU},    {0xA7DB, 0xA7DB, R_LL},
+    {0xA7DC, 0xA7DC, R_LU},   {0x105C0, 0x105F3, R_LO}, {0x10D40, 0x10D49, R_ND},  {0x10D4A, 0x10D4D, R_LO},  {0x10D4E, 0x10D4E, R_LM},
+    {0x10D4F, 0x10D4F, R_LO}, {0x10D50, 0x10D65, R_LU}, {0x10D69, 0x10D6D, R_M},   {0x10D6E, 0x10D6E, R_P},   {0x10D6F, 0x10D6F, R_LM},
+    {0x10D70, 0x10D85, R_LL}, {0x10D8E, 0x10D8F, R_S},  {0x10EC2, 0x10EC4, R_LO},  {0x10EFC, 0x10EFF, R_M},   {0x1123F, 0x11240, R_LO},
+    {0x11241, 0x11241, R_M},  {0x11380, 0x11389, R_LO}, {0x1138B, 0x1138B, R_LO},  {0x1138E, 0x1138E, R_LO},  {0x11390, 0x113B5, R_LO},
+    {0x113B7, 0x113B7, R_LO}, {0x113B8, 0x113C0, R_M},  {0x113C2, 0x113C2, R_M},   {0x113C5, 0x113C5, R_M},   {0x113C7, 0x113CA, R_M},
+    {0x113CC, 0x113D0, R_M},  {0x113D1, 0x113D1, R_LO}, {0x113D2, 0x113D2, R_M},   {0x113D3, 0x113D3, R_LO},  {0x113D4, 0x113D5, R_P},
+    {0x113D7, 0x113D8, R_P},  {0x113E1, 0x113E2, R_M},  {0x116D0, 0x116E3, R_ND},  {0x11B00, 0x11B09, R_P},   {0x11BC0, 0x11BE0, R_LO},
+    {0x11BE1, 0x11BE1, R_P},  {0x11BF0, 0x11BF9, R_ND}, {0x11F00, 0x11F01, R_M},   {0x11F02, 0x11F02, R_LO},  {0x11F03, 0x11F03, R_M},
+    {0x11F04, 0x11F10, R_LO}, {0x11F12, 0x11F33, R_LO}, {0x11F34, 0x11F3A, R_M},   {0x11F3E, 0x11F42, R_M},   {0x11F43, 0x11F4F, R_P},
+    {0x11F50, 0x11F59, R_ND}, {0x11F5A, 0x11F5A, R_M},  {0x1342F, 0x1342F, R_LO},  {0x13440, 0x13440, R_M},   {0x13441, 0x13446, R_LO},
+    {0x13447, 0x13455, R_M},  {0x13460, 0x143FA, R_LO}, {0x16100, 0x1611D, R_LO},  {0x1611E, 0x1612F, R_M},   {0x16130, 0x16139, R_ND},
+    {0x16D40, 0x16D42, R_LM}, {0x16D43, 0x16D6A, R_LO}, {0x16D6B, 0x16D6C, R_LM},  {0x16D6D, 0x16D6F, R_P},   {0x16D70, 0x16D79, R_ND},
+    {0x18CFF, 0x18CFF, R_LO}, {0x1B132, 0x1B132, R_LO}, {0x1B155, 0x1B155, R_LO},  {0x1CC00, 0x1CCEF, R_S},   {0x1CCF0, 0x1CCF9, R_ND},
+    {0x1CD00, 0x1CEB3, R_S},  {0x1D2C0, 0x1D2D3, R_N},  {0x1DF25, 0x1DF2A, R_LL},  {0x1E030, 0x1E06D, R_LM},  {0x1E08F, 0x1E08F, R_M},
+    {0x1E4D0, 0x1E4EA, R_LO}, {0x1E4EB, 0x1E4EB, R_LM}, {0x1E4EC, 0x1E4EF, R_M},   {0x1E4F0, 0x1E4F9, R_ND},  {0x1E5D0, 0x1E5ED, R_LO},
+    {0x1E5EE, 0x1E5EF, R_M},  {0x1E5F0, 0x1E5F0, R_LO}, {0x1E5F1, 0x1E5FA, R_ND},  {0x1E5FF, 0x1E5FF, R_P},   {0x1F6DC, 0x1F6DC, R_S},
+    {0x1F774, 0x1F776, R_S},  {0x1F77B, 0x1F77F, R_S},  {0x1F7D9, 0x1F7D9, R_S},   {0x1F8B2, 0x1F8BB, R_S},   {0x1F8C0, 0x1F8C1, R_S},
+    {0x1FA75, 0x1FA77, R_S},  {0x1FA87, 0x1FA89, R_S},  {0x1FA8F, 0x1FA8F, R_S},   {0x1FAAD, 0x1FAAF, R_S},   {0x1FABB, 0x1FABF, R_S},
+    {0x1FAC6, 0x1FAC6, R_S},  {0x1FACE, 0x1FACF, R_S},  {0x1FADA, 0x1FADC, R_S},   {0x1FADF, 0x1FADF, R_S},   {0x1FAE8, 0x1FAE9, R_S},
+    {0x1FAF7, 0x1FAF8, R_S},  {0x1FBCB, 0x1FBEF, R_S},  {0x2B739, 0x2B739, R_HAN}, {0x2EBF0, 0x2EE5D, R_HAN}, {0x31350, 0x323AF, R_HAN},
 };
 static const uint32_t stand_in[][2] = {
     /* three bytes, four bytes */
@@ -446,8 +511,10 @@ uint32_t m5_tok_older_char(uint32_t cp)
     size_t lo = 0, hi = sizeof newer / sizeof newer[0];
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
-        if (cp > newer[mid].hi) lo = mid + 1;
-        else hi = mid;
+        if (cp > newer[mid].hi)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     if (lo == sizeof newer / sizeof newer[0] || cp < newer[lo].lo) return cp;
     return stand_in[newer[lo].kind][cp >= 0x10000];
@@ -503,7 +570,7 @@ static int regex_matches(tok_work *w, const tok_regex *rx, const char *p, size_t
         if (rc == 0) break;
         const PCRE2_SIZE *ov = pcre2_get_ovector_pointer(w->match);
         size_t b = ov[0], e = ov[1];
-        if (e < b) e = b; /* \K behind a look-ahead can end before it starts */
+        if (e < b) e = b;          /* \K behind a look-ahead can end before it starts */
         if (b == e && last == e) { /* no empty match right behind a match */
             if (from >= n) break;
             from++;

@@ -43,7 +43,10 @@ static int hex4(scan *s, uint32_t *out)
     if (s->n - s->i < 4) return bad(s, "a \\u escape is cut short");
     for (int k = 0; k < 4; k++) {
         char c = s->p[s->i++];
-        uint32_t d = c >= '0' && c <= '9' ? (uint32_t)(c - '0') : c >= 'a' && c <= 'f' ? (uint32_t)(c - 'a' + 10) : c >= 'A' && c <= 'F' ? (uint32_t)(c - 'A' + 10) : 16;
+        uint32_t d = c >= '0' && c <= '9'   ? (uint32_t)(c - '0')
+                     : c >= 'a' && c <= 'f' ? (uint32_t)(c - 'a' + 10)
+                     : c >= 'A' && c <= 'F' ? (uint32_t)(c - 'A' + 10)
+                                            : 16;
         if (d == 16) return bad(s, "a \\u escape has a character that is no hexadecimal digit");
         v = v * 16 + d;
     }
@@ -121,8 +124,10 @@ static void skip_string(scan *s)
 {
     s->i++;
     while (s->i < s->n && s->p[s->i] != '"') s->i += s->p[s->i] == '\\' ? 2 : 1;
-    if (s->i < s->n) s->i++;
-    else s->i = s->n;
+    if (s->i < s->n)
+        s->i++;
+    else
+        s->i = s->n;
 }
 
 /* Steps over one value by its brackets alone; whether it is well formed is for its reader to say. */

@@ -134,7 +134,8 @@ int m5_tok_merge_add(m5_tokenizer *t, m5_slice left, m5_slice right, uint32_t ra
         m5_slice s = a < 0 ? left : right;
         return m5_error_set(err, M5_ERR_FORMAT, "merge %u names \"%.*s\", which is not in the vocabulary", rank, (int)(s.n > 60 ? 60 : s.n), s.p);
     }
-    if (right.n < t->sub_prefix.n) return m5_error_set(err, M5_ERR_FORMAT, "merge %u: the right side is shorter than continuing_subword_prefix", rank);
+    if (right.n < t->sub_prefix.n)
+        return m5_error_set(err, M5_ERR_FORMAT, "merge %u: the right side is shorter than continuing_subword_prefix", rank);
     m5_buf_clear(scratch);
     m5_buf_slice(scratch, left);
     m5_buf_append(scratch, right.p + t->sub_prefix.n, right.n - t->sub_prefix.n);
@@ -162,9 +163,10 @@ int m5_tok_merge_add(m5_tokenizer *t, m5_slice left, m5_slice right, uint32_t ra
  * </s> in Gemma's vocabulary are ordinary text and not meant. */
 bool m5_tok_is_chat_marker(m5_slice s)
 {
-    static const char *const names[] = {"think", "thinking", "reasoning", "answer", "tool_call", "tool_calls", "tool_response", "tool_responses", "tools",
-                                        "tool", "tool_result", "tool_results", "function_call", "function_calls", "available_tools", "start_of_turn",
-                                        "end_of_turn", "eos", "bos"};
+    static const char *const names[] = {
+        "think",           "thinking",      "reasoning",   "answer",      "tool_call",    "tool_calls",    "tool_response",
+        "tool_responses",  "tools",         "tool",        "tool_result", "tool_results", "function_call", "function_calls",
+        "available_tools", "start_of_turn", "end_of_turn", "eos",         "bos"};
     if (s.n < 3) return false;
     if (s.n > 4 && s.p[0] == '<' && s.p[s.n - 1] == '>') {
         if (s.p[1] == '|' || s.p[s.n - 2] == '|') return true;
@@ -347,7 +349,8 @@ static void find_word_cuts(m5_tokenizer *t)
     for (int32_t i = 0; i < t->n_vocab; i++) {
         m5_slice s = m5_tok_text(t, i);
         for (size_t k = 1; k + 3 <= s.n; k++) {
-            if (s.p[k] == bar[0] && s.p[k + 1] == bar[1] && s.p[k + 2] == bar[2]) t->bridge[(uint8_t)s.p[k - 1] >> 3] |= (uint8_t)(1 << (s.p[k - 1] & 7));
+            if (s.p[k] == bar[0] && s.p[k + 1] == bar[1] && s.p[k + 2] == bar[2])
+                t->bridge[(uint8_t)s.p[k - 1] >> 3] |= (uint8_t)(1 << (s.p[k - 1] & 7));
         }
     }
 }
@@ -356,7 +359,7 @@ int m5_tok_finish(m5_tokenizer *t, m5_error *err)
 {
     if (!t->n_vocab) return m5_error_set(err, M5_ERR_FORMAT, "the tokenizer has no vocabulary");
     for (int32_t i = 0; i < t->n_vocab; i++) {
-        if (t->entry[i].flags & TOK_SPECIAL) t->entry[i].flags &= (uint8_t)~(TOK_MODEL | TOK_MARKER);
+        if (t->entry[i].flags & TOK_SPECIAL) t->entry[i].flags &= (uint8_t) ~(TOK_MODEL | TOK_MARKER);
     }
     if (t->cap_merge == 0) {
         int rc = m5_tok_merges_reserve(t, 0, err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text/tokenizer: a tokenizer.json, a zero byte, a text. Or 'G', then lines: model and pre, tokens (a digit of type first), after an empty line merges;
- * then the zero byte and the text. Whatever opens must tokenize and decode within its limits; untrusted text never makes a control token, and the stream
- * gives what the whole decode gives. */
+/* text/tokenizer: a tokenizer.json, a zero byte, a text. Or 'G', then lines: model and pre, tokens (a digit of type first), after an empty line
+ * merges; then the zero byte and the text. Whatever opens must tokenize and decode within its limits; untrusted text never makes a control token, and
+ * the stream gives what the whole decode gives. */
 #include "base/mem.h"
 #include "text/tokenizer.h"
 
@@ -24,8 +24,19 @@ static int open_gguf(m5_tokenizer **out, const char *p, size_t n)
     static int32_t types[MAX_LINES];
     static float scores[MAX_LINES];
     const char *end = p + n;
-    m5_gguf_vocab v = {.tokens = tokens, .types = types, .scores = scores, .merges = merges, .bos = 0, .eos = -1, .eot = -1, .eom = -1, .unk = -1, .pad = -1,
-                       .add_bos = -1, .add_eos = -1, .add_space_prefix = -1};
+    m5_gguf_vocab v = {.tokens = tokens,
+                       .types = types,
+                       .scores = scores,
+                       .merges = merges,
+                       .bos = 0,
+                       .eos = -1,
+                       .eot = -1,
+                       .eom = -1,
+                       .unk = -1,
+                       .pad = -1,
+                       .add_bos = -1,
+                       .add_eos = -1,
+                       .add_space_prefix = -1};
     v.model = line(&p, end);
     v.pre = line(&p, end);
     while (p < end && v.n_tokens < MAX_LINES) {
@@ -61,7 +72,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (!text) text = (const char *)data; /* the file itself is a text as good as any */
     if (!n_text) n_text = n;
     m5_tokenizer *t = NULL;
-    int rc = n && data[0] == 'G' ? open_gguf(&t, (const char *)data + 1, n_file - 1) : m5_tokenizer_from_json(&t, (const char *)data, n_file, NULL, NULL);
+    int rc =
+        n && data[0] == 'G' ? open_gguf(&t, (const char *)data + 1, n_file - 1) : m5_tokenizer_from_json(&t, (const char *)data, n_file, NULL, NULL);
     if (rc) {
         if (t) abort();
         return 0;
@@ -73,7 +85,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         check_decode(t, &ids);
         for (size_t i = 0; i < ids.n; i++) {
             m5_slice s = m5_tokenizer_piece(t, ids.p[i]);
-            bool unk = s.n >= 3 && (memcmp(s.p, "UNK", 3) == 0 || (s.n >= 5 && (memcmp(s.p + 1, "unk", 3) == 0 || memcmp(s.p + 1, "UNK", 3) == 0 || s.p[1] == '|')));
+            bool unk = s.n >= 3 && (memcmp(s.p, "UNK", 3) == 0 ||
+                                    (s.n >= 5 && (memcmp(s.p + 1, "unk", 3) == 0 || memcmp(s.p + 1, "UNK", 3) == 0 || s.p[1] == '|')));
             if (m5_tokenizer_is_control(t, ids.p[i]) && !unk) abort();
         }
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text/tokenizer*.c: against the Hugging Face library's answers (tests/vectors/tokenizer, made by tools/make_tokenizer_vectors.py), and the rules that no
- * other implementation has: trust spans, streaming, hostile files, failing memory. */
+/* text/tokenizer*.c: against the Hugging Face library's answers (tests/vectors/tokenizer, made by tools/make_tokenizer_vectors.py), and the rules
+ * that no other implementation has: trust spans, streaming, hostile files, failing memory. */
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/task.h"
@@ -297,9 +297,15 @@ static void test_broken_bytes(void)
         m5_ids_push(&a, m5_tokenizer_find(q, (m5_slice){cp, (size_t)k}));
         m5_ids_push(&b, m5_tokenizer_find(g, m5_slice_of(bytes[i] == 'a' ? "a" : name)));
     }
-    check_stream(q, &a, M5_SLICE("\xF0\x9F\x99\x82\xEF\xBF\xBD" "a\xEF\xBF\xBD\xF0\x9F\x99\x82"), "byte-level");
+    check_stream(q, &a,
+                 M5_SLICE("\xF0\x9F\x99\x82\xEF\xBF\xBD"
+                          "a\xEF\xBF\xBD\xF0\x9F\x99\x82"),
+                 "byte-level");
     b.n = 8; /* ends inside the second run */
-    check_stream(g, &b, M5_SLICE("\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD" "a\xEF\xBF\xBD\xEF\xBF\xBD"), "fallback");
+    check_stream(g, &b,
+                 M5_SLICE("\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
+                          "a\xEF\xBF\xBD\xEF\xBF\xBD"),
+                 "fallback");
     b.n = 4;
     check_stream(g, &b, M5_SLICE("\xF0\x9F\x99\x82"), "fallback");
     m5_ids_free(&a);
@@ -326,7 +332,8 @@ static void gguf_from_json(gguf *g, const char *name)
     memset(g, 0, sizeof *g);
     T_EQ_INT(m5_json_parse(&g->root, text, n, NULL, NULL), 0);
     m5_free(text);
-    m5_json *vocab = m5_json_path(g->root, "model.vocab"), *merges = m5_json_path(g->root, "model.merges"), *added = m5_json_get(g->root, "added_tokens");
+    m5_json *vocab = m5_json_path(g->root, "model.vocab"), *merges = m5_json_path(g->root, "model.merges"),
+            *added = m5_json_get(g->root, "added_tokens");
     size_t n_tokens = m5_json_len(vocab) + m5_json_len(added), n_merges = m5_json_len(merges), used = 0;
     g->tokens = m5_calloc(M5_MEM_MISC, n_tokens, sizeof *g->tokens);
     g->types = m5_calloc(M5_MEM_MISC, n_tokens, sizeof *g->types);
@@ -353,9 +360,21 @@ static void gguf_from_json(gguf *g, const char *name)
             at += a.n + b.n + 1;
         }
     }
-    g->v = (m5_gguf_vocab){.model = M5_SLICE("gpt2"), .tokens = g->tokens, .n_tokens = (int64_t)used, .types = g->types, .merges = g->merges,
-                           .n_merges = (int64_t)n_merges, .bos = -1, .eos = -1, .eot = -1, .eom = -1, .unk = -1, .pad = -1, .add_bos = -1,
-                           .add_eos = -1, .add_space_prefix = -1};
+    g->v = (m5_gguf_vocab){.model = M5_SLICE("gpt2"),
+                           .tokens = g->tokens,
+                           .n_tokens = (int64_t)used,
+                           .types = g->types,
+                           .merges = g->merges,
+                           .n_merges = (int64_t)n_merges,
+                           .bos = -1,
+                           .eos = -1,
+                           .eot = -1,
+                           .eom = -1,
+                           .unk = -1,
+                           .pad = -1,
+                           .add_bos = -1,
+                           .add_eos = -1,
+                           .add_space_prefix = -1};
 }
 
 static void gguf_free(gguf *g)
@@ -386,7 +405,8 @@ static void check_gguf(const char *name, const char *model, const char *pre, int
         m5_json *row = NULL;
         T_EQ_INT(m5_json_parse(&row, line, len, NULL, NULL), 0);
         /* Gemma 4 cuts at newlines, the tokenizer.json that stands in for it does not. */
-        if (!m5_slice_is(g.v.model, "gemma4") || m5_slice_find(m5_json_str(m5_json_get(row, "text")), M5_SLICE("\n"), 0) == SIZE_MAX) check_row(t, row, name);
+        if (!m5_slice_is(g.v.model, "gemma4") || m5_slice_find(m5_json_str(m5_json_get(row, "text")), M5_SLICE("\n"), 0) == SIZE_MAX)
+            check_row(t, row, name);
         m5_json_unref(row);
         line += len + 1;
     }
@@ -406,25 +426,56 @@ static void test_gguf_bpe(void)
 
 static void test_gguf_scores(void)
 {
-    static const m5_slice tokens[] = {M5_SLICE("<unk>"), M5_SLICE("<s>"), M5_SLICE("</s>"), M5_SLICE("<0x41>"), M5_SLICE("<0xC3>"), M5_SLICE("<0xA9>"),
-                                      M5_SLICE("\xE2\x96\x81"), M5_SLICE("a"), M5_SLICE("b"), M5_SLICE("ab"), M5_SLICE("\xE2\x96\x81" "a"), M5_SLICE("ba"),
-                                      M5_SLICE("<"), M5_SLICE("s"), M5_SLICE(">"), M5_SLICE("<s"), M5_SLICE("<x>")};
+    static const m5_slice tokens[] = {M5_SLICE("<unk>"),
+                                      M5_SLICE("<s>"),
+                                      M5_SLICE("</s>"),
+                                      M5_SLICE("<0x41>"),
+                                      M5_SLICE("<0xC3>"),
+                                      M5_SLICE("<0xA9>"),
+                                      M5_SLICE("\xE2\x96\x81"),
+                                      M5_SLICE("a"),
+                                      M5_SLICE("b"),
+                                      M5_SLICE("ab"),
+                                      M5_SLICE("\xE2\x96\x81"
+                                               "a"),
+                                      M5_SLICE("ba"),
+                                      M5_SLICE("<"),
+                                      M5_SLICE("s"),
+                                      M5_SLICE(">"),
+                                      M5_SLICE("<s"),
+                                      M5_SLICE("<x>")};
     float scores[17] = {0, 0, 0, 0, 0, 0, -9, -9, -9, -1, -3, -2, -9, -9, -9, -1, 0};
     static const int32_t types[17] = {2, 3, 3, 6, 6, 6, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 4};
-    m5_gguf_vocab v = {.model = M5_SLICE("llama"), .pre = M5_SLICE("default"), .tokens = tokens, .n_tokens = 17, .scores = scores, .types = types, .bos = 1,
-                       .eos = 2, .eot = -1, .eom = -1, .unk = 0, .pad = -1, .add_bos = -1, .add_eos = -1, .add_space_prefix = -1};
+    m5_gguf_vocab v = {.model = M5_SLICE("llama"),
+                       .pre = M5_SLICE("default"),
+                       .tokens = tokens,
+                       .n_tokens = 17,
+                       .scores = scores,
+                       .types = types,
+                       .bos = 1,
+                       .eos = 2,
+                       .eot = -1,
+                       .eom = -1,
+                       .unk = 0,
+                       .pad = -1,
+                       .add_bos = -1,
+                       .add_eos = -1,
+                       .add_space_prefix = -1};
     static const struct {
         const char *text;
         int32_t ids[8];
         int n;
     } cases[] = {
-        {"abab", {6, 9, 9}, 3},                      /* "ab" (-1) before the space's "a" (-3) */
+        {"abab", {6, 9, 9}, 3}, /* "ab" (-1) before the space's "a" (-3) */
         {"a", {10}, 1},
-        {"baa", {6, 11, 7}, 3},                      /* equal scores: the left one */
-        {"\xC3\xA9", {6, 4, 5}, 3},                  /* byte fallback */
-        {"<x>a", {16, 10}, 2},                       /* user-defined, and a new space behind it */
+        {"baa", {6, 11, 7}, 3},     /* equal scores: the left one */
+        {"\xC3\xA9", {6, 4, 5}, 3}, /* byte fallback */
+        {"<x>a", {16, 10}, 2},      /* user-defined, and a new space behind it */
         {"<s>", {1}, 1},
-        {"\xE2\x82\xAC" "b", {6, 0, 8}, 3},          /* a byte token is missing: unknown */
+        {"\xE2\x82\xAC"
+         "b",
+         {6, 0, 8},
+         3}, /* a byte token is missing: unknown */
     };
     m5_tokenizer *t = NULL;
     m5_error err = {0};
@@ -572,8 +623,9 @@ static void test_hostile(void)
         {M5_ERR_UNSUPPORTED, "{\"decoder\":{\"type\":\"CTC\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}"},
         {M5_ERR_UNSUPPORTED, "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\"},"
                              "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}"},
-        {M5_ERR_FORMAT, "{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}],\"special_tokens\":{\"x\":"
-                        "{\"ids\":[4000000000]}}},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}"},
+        {M5_ERR_FORMAT,
+         "{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}],\"special_tokens\":{\"x\":"
+         "{\"ids\":[4000000000]}}},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         m5_tokenizer *t = NULL;
