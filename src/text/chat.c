@@ -115,8 +115,8 @@ int m5_chat_render(const m5_chat *c, const m5_json *vars, int64_t now_unix, m5_b
 #define USER                      "{\"role\": \"user\", \"content\": \"m5user\"}"
 #define RESULT                    "{\"role\": \"tool\", \"tool_call_id\": \"abcdef123\", \"name\": \"m5toolname\", \"content\": \"m5result\"}"
 #define ROUND(arguments, content) "{\"messages\": [" USER ", " CALL(arguments, content) ", " RESULT "], " TOOLS ", \"add_generation_prompt\": true}"
-#define OBJECT                    "{\"city\": \"m5place\"}"
-#define TEXT                      "\"{\\\"city\\\": \\\"m5place\\\"}\""
+#define OBJECT "{\"m5key\": \"m5place\"}"
+#define TEXT "\"{\\\"m5key\\\": \\\"m5place\\\"}\""
 
 /* Renders one probe; false if the template refuses it. The text replaces what *out held. */
 static bool probe(const m5_chat *c, const char *json, m5_buf *out)
@@ -138,18 +138,17 @@ static void probe_tools(m5_chat *c, m5_buf *b)
     m5_chat_caps *k = &c->caps;
     k->tools = probe(c, "{\"messages\": [" USER "], " TOOLS ", \"add_generation_prompt\": true}", b) && has(b, "m5toolname");
     /* Some templates want an empty content beside calls, some none at all. */
+    m5_buf t = {0};
     bool object = probe(c, ROUND(OBJECT, "\"\""), b) || probe(c, ROUND(OBJECT, "null"), b);
-    bool object_shown = object && has(b, "m5place");
-    bool object_ok = object_shown && !has(b, "'city'");
-    k->tool_role = object && has(b, "m5result");
+    bool text = probe(c, ROUND(TEXT, "\"\""), &t) || probe(c, ROUND(TEXT, "null"), &t);
+    bool object_shown = object && has(b, "m5place"), text_shown = text && has(&t, "m5place");
+    bool object_ok = object_shown && !has(b, "'m5key'"), text_ok = text_shown && !has(&t, "\\\"m5key\\\"");
+    k->tool_role = (object && has(b, "m5result")) || (text && has(&t, "m5result"));
     k->reasoning = object && has(b, "m5thought");
-    bool text = probe(c, ROUND(TEXT, "\"\""), b) || probe(c, ROUND(TEXT, "null"), b);
-    bool text_shown = text && has(b, "m5place");
-    bool text_ok = text_shown && !has(b, "\\\"city\\\"");
-    k->tool_role = k->tool_role || (text && has(b, "m5result"));
     k->tool_calls = object_shown || text_shown;
-    k->arguments_object = object_ok && !text_ok;
+    k->arguments_object = object_ok && !(text_ok && m5_slice_eq(m5_buf_view(b), m5_buf_view(&t)));
     k->arguments_text = text_ok && !object_ok;
+    m5_buf_free(&t);
 }
 
 static void probe_all(m5_chat *c)

@@ -50,7 +50,7 @@ typedef struct m5_chat_caps {
     bool tool_role;        /* results (role tool) appear */
     bool text_content;     /* content as a string appears */
     bool part_content;     /* content as a list of {"type": "text"} parts appears, as text */
-    bool arguments_object; /* arguments of a call must be an object: as JSON text they fail or are quoted again */
+    bool arguments_object; /* arguments of a call belong there as an object: as JSON text they fail, are quoted again or look different */
     bool arguments_text;   /* the opposite: an object is printed in Python's spelling */
     bool reasoning;        /* reasoning_content of the reply now in progress (tool round) appears */
     bool enable_thinking;  /* the prompt depends on the variable enable_thinking */

@@ -221,8 +221,7 @@ static jval split_space(jrt *rt, const jstr *s, int64_t max)
         while (i < s->n && ju_space(jstr_cp(s, &at))) i = at;
         if (i >= s->n) break;
         if (max >= 0 && (int64_t)list.u.seq->n >= max) {
-            jstr *rest = jmethod_strip(rt, jstr_sub(rt, s, i, s->n), NULL, false, true);
-            jseq_push(rt, list.u.seq, jv_str(rest));
+            push_sub(rt, list, s, i, s->n);
             break;
         }
         size_t begin = i;
@@ -284,7 +283,7 @@ static jval rsplit(jrt *rt, const jstr *s, const jstr *sep, int64_t max)
         while (end > 0 && ju_space(jstr_cp_back(s, &at))) end = at;
         if (!end) break;
         if ((int64_t)list.u.seq->n >= max) {
-            jseq_push(rt, list.u.seq, jv_str(jmethod_strip(rt, jstr_sub(rt, s, 0, end), NULL, true, false)));
+            push_sub(rt, list, s, 0, end);
             break;
         }
         size_t stop = end;
