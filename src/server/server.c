@@ -5,6 +5,7 @@
 #include "base/task.h"
 #include "server/api_openai.h"
 #include "server/http.h"
+#include "server/metrics.h"
 #include "text/chat.h"
 
 #include <pthread.h>
@@ -65,6 +66,25 @@ static void get_health(server *s, m5_http_req *r)
     m5_buf b = {0};
     m5_buf_printf(&b, "{\"status\":\"%s\",\"running\":%d,\"waiting\":%d}", stalled ? "stalled" : "ok", st.n_running, st.n_waiting);
     reply_buf(r, stalled ? 503 : 200, &b);
+}
+
+static void get_metrics(m5_engine *e, m5_http_req *r)
+{
+    m5_engine_status st;
+    m5_buf b = {0};
+    m5_engine_get_status(e, &st);
+    m5_metrics_write(&b, &st, m5_memory_rss_bytes());
+    m5_http_reply(r, b.failed ? 503 : 200, "text/plain; version=0.0.4; charset=utf-8", b.p ? b.p : "", b.n);
+    m5_buf_free(&b);
+}
+
+static void get_props(server *s, m5_engine *e, m5_http_req *r)
+{
+    m5_engine_info info;
+    m5_buf b = {0};
+    m5_engine_get_info(e, &info);
+    m5_props_write(&b, &info, model_id(s, e));
+    reply_buf(r, 200, &b);
 }
 
 static void get_models(server *s, m5_engine *e, m5_http_req *r)
@@ -197,12 +217,14 @@ static void post_apply_template(server *s, m5_engine *e, m5_http_req *r)
     m5_turn_free(t);
 }
 
-typedef enum route { R_NONE, R_INDEX, R_HEALTH, R_MODELS, R_MODEL, R_CHAT, R_COMPLETION, R_TOKENIZE, R_DETOKENIZE, R_TEMPLATE } route;
+typedef enum route { R_NONE, R_INDEX, R_HEALTH, R_METRICS, R_PROPS, R_MODELS, R_MODEL, R_CHAT, R_COMPLETION, R_TOKENIZE, R_DETOKENIZE, R_TEMPLATE } route;
 
 static const struct { const char *path; route to; m5_http_method method; } routes[] = {
     {"/", R_INDEX, M5_HTTP_GET},
     {"/health", R_HEALTH, M5_HTTP_GET},
     {"/v1/health", R_HEALTH, M5_HTTP_GET},
+    {"/metrics", R_METRICS, M5_HTTP_GET},
+    {"/props", R_PROPS, M5_HTTP_GET},
     {"/v1/models", R_MODELS, M5_HTTP_GET},
     {"/models", R_MODELS, M5_HTTP_GET},
     {"/v1/chat/completions", R_CHAT, M5_HTTP_POST},
@@ -264,6 +286,8 @@ static void handle(void *ctx, m5_http_req *r)
         return;
     }
     switch (to) {
+    case R_METRICS: get_metrics(e, r); break;
+    case R_PROPS: get_props(s, e, r); break;
     case R_MODELS: get_models(s, e, r); break;
     case R_MODEL: get_model(s, e, r, id); break;
     case R_CHAT: post_generate(s, e, r, true); break;

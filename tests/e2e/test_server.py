@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -51,6 +52,28 @@ class ServerTest(unittest.TestCase):
         self.assertEqual(self.s.get(CHAT)[0], 405)
         self.assertEqual(self.s.post("/v1/models", {})[0], 405)
         self.assertEqual(self.s.get("/")[0], 200)
+
+    def test_metrics_and_props(self):
+        self.s.post(CHAT, {"messages": HELLO, "max_tokens": 2})
+        status, body, headers = self.s.get("/metrics")
+        self.assertEqual(status, 200)
+        self.assertTrue(headers["Content-Type"].startswith("text/plain"))
+        values = dict(line.rsplit(" ", 1) for line in body.decode().splitlines() if not line.startswith("#"))
+        self.assertGreater(int(values["m5_generated_tokens_total"]), 0)
+        self.assertGreater(int(values["m5_cache_lookups_total"]), 0)
+        status, body, _ = self.s.get("/props")
+        self.assertEqual((status, body["model"], body["n_parallel"], body["lossy"]), (200, "tiny-chat", 2, []))
+
+    def test_prompt_state_is_reused(self):
+        talk = [{"role": "system", "content": "You are a test. " * 60}, {"role": "user", "content": "first question"}]
+        first = self.s.post(CHAT, {"messages": talk, "max_tokens": 8, "temperature": 0})[1]
+        self.assertEqual(first["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+        talk2 = [talk[0], {"role": "user", "content": "another question"}]
+        second = self.s.post(CHAT, {"messages": talk2, "max_tokens": 8, "temperature": 0})[1]
+        cached = second["usage"]["prompt_tokens_details"]["cached_tokens"]
+        self.assertGreater(cached, 800)
+        self.assertEqual(second["timings"]["cache_n"], cached)
+        self.assertEqual(second["timings"]["prompt_n"], second["usage"]["prompt_tokens"] - cached)
 
     def test_chat_whole(self):
         status, body, _ = self.s.post(CHAT, {"model": "x", "messages": HELLO, "max_tokens": 8, "temperature": 0})
@@ -296,6 +319,26 @@ class ServerTest(unittest.TestCase):
 
 
 class LifeTest(unittest.TestCase):
+    def test_prompt_state_survives_a_restart(self):
+        with tempfile.TemporaryDirectory(prefix="m5-e2e-") as tmp:
+            model = os.path.join(tmp, "tiny-chat")
+            harness.make_chat_model.make(model)
+            body = {"messages": [{"role": "system", "content": "You are a test. " * 60}, {"role": "user", "content": "question"}], "max_tokens": 12, "temperature": 0}
+            answers = []
+            for sig in (signal.SIGINT, signal.SIGKILL, signal.SIGINT):
+                s = harness.Server("--cache-dir", os.path.join(tmp, "state"), model=model)
+                answers.append(s.post(CHAT, body)[1])
+                if sig == signal.SIGKILL:
+                    s.post(CHAT, {**body, "messages": body["messages"] + [{"role": "assistant", "content": "x" * 900}, {"role": "user", "content": "more"}]})
+                s.stop(sig)
+            cached = [a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in answers]
+            self.assertEqual(cached[0], 0)
+            self.assertGreater(cached[1], 800)
+            self.assertGreater(cached[2], 800)
+            self.assertEqual(len({a["choices"][0]["message"]["content"] for a in answers}), 1)
+            modes = {os.stat(os.path.join(tmp, "state", f)).st_mode & 0o777 for f in os.listdir(os.path.join(tmp, "state"))}
+            self.assertEqual(modes, {0o600})
+
     def test_api_key(self):
         s = harness.Server("--api-key", "secret-key-1")
         try:

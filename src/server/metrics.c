@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One table drives the text: name, kind, field, help. May touch: base, m5.h. */
+#include "server/metrics.h"
+
+#include "base/json.h"
+
+#include <stddef.h>
+#include <string.h>
+
+typedef struct metric {
+    const char *name;
+    bool counter, is_int; /* is_int: the field is an int, else a uint64_t */
+    size_t offset;
+    const char *help;
+} metric;
+
+#define AT(field) offsetof(m5_engine_status, field)
+static const metric metrics[] = {
+    {"m5_requests_running", false, true, AT(n_running), "Requests that are being computed."},
+    {"m5_requests_waiting", false, true, AT(n_waiting), "Requests in the queue."},
+    {"m5_requests_total", true, false, AT(n_requests), "Requests accepted."},
+    {"m5_prompt_tokens_total", true, false, AT(n_prompt_tokens), "Prompt tokens computed, without those found in the cache."},
+    {"m5_generated_tokens_total", true, false, AT(n_generated_tokens), "Tokens generated."},
+    {"m5_cache_bytes", false, false, AT(cache_bytes), "Bytes of kept prompt state in memory."},
+    {"m5_cache_pages", false, false, AT(n_cache_nodes), "Pages of kept prompt state in memory."},
+    {"m5_cache_checkpoints", false, false, AT(n_cache_checkpoints), "Recurrent checkpoints in memory."},
+    {"m5_cache_lookups_total", true, false, AT(n_cache_lookups), "Prompts looked up."},
+    {"m5_cache_hits_total", true, false, AT(n_cache_hits), "Prompts of which a part was found."},
+    {"m5_cache_hit_tokens_total", true, false, AT(n_cache_hit_tokens), "Prompt tokens found instead of computed."},
+    {"m5_cache_evicted_bytes_total", true, false, AT(n_cache_evicted_bytes), "Bytes dropped from memory to keep the budget."},
+    {"m5_disk_bytes", false, false, AT(disk_bytes), "Bytes of prompt state on disk for this model."},
+    {"m5_disk_files", false, false, AT(n_disk_files), "Files of prompt state for this model."},
+    {"m5_disk_written_bytes_total", true, false, AT(n_disk_written_bytes), "Bytes written."},
+    {"m5_disk_loads_total", true, false, AT(n_disk_loaded), "Files read back."},
+    {"m5_disk_loaded_bytes_total", true, false, AT(n_disk_loaded_bytes), "Bytes read back."},
+    {"m5_disk_bad_files_total", true, false, AT(n_disk_bad), "Files skipped and removed because something was wrong with them."},
+    {"m5_disk_evicted_files_total", true, false, AT(n_disk_evicted), "Files removed to keep the budget."},
+    {"m5_disk_skipped_total", true, false, AT(n_disk_skipped), "States not written because the writer was behind or the disk refused."},
+};
+
+void m5_metrics_write(m5_buf *out, const m5_engine_status *st, uint64_t rss_bytes)
+{
+    for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
+        const metric *m = &metrics[i];
+        const char *at = (const char *)st + m->offset;
+        unsigned long long v;
+        if (m->is_int) {
+            int n;
+            memcpy(&n, at, sizeof n);
+            v = (unsigned long long)n;
+        } else {
+            uint64_t n;
+            memcpy(&n, at, sizeof n);
+            v = n;
+        }
+        m5_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", m->name, m->help, m->name, m->counter ? "counter" : "gauge", m->name, v);
+    }
+    m5_buf_printf(out, "# HELP m5_resident_bytes Resident memory of the process.\n# TYPE m5_resident_bytes gauge\nm5_resident_bytes %llu\n", (unsigned long long)rss_bytes);
+}
+
+void m5_props_write(m5_buf *out, const m5_engine_info *i, const char *model_id)
+{
+    m5_buf_puts(out, "{\"model\":");
+    m5_json_write_str(out, model_id, strlen(model_id));
+    m5_buf_printf(out, ",\"family\":\"%s\",\"format\":\"%s\",\"isa\":\"%s\",\"n_threads\":%d,\"n_ctx\":%d,\"n_ctx_train\":%d,\"n_parallel\":%d,\"n_queue\":%d,\"prefill_chunk\":%d", i->family,
+                  i->format, i->isa, i->n_threads, i->n_ctx, i->n_ctx_train, i->n_parallel, i->n_queue, i->prefill_chunk);
+    m5_buf_printf(out, ",\"n_params\":%llu,\"weight_bytes\":%llu,\"kv_bytes_per_token\":%llu,\"recurrent_row_bytes\":%llu", (unsigned long long)i->n_params,
+                  (unsigned long long)i->weight_bytes, (unsigned long long)i->kv_bytes_per_tok, (unsigned long long)i->row_bytes);
+    m5_buf_printf(out, ",\"cache_ram_bytes\":%llu,\"cache_disk_bytes\":%llu,\"checkpoint_every\":%d,\"own_chat_template\":%s,\"lossy\":[],\"build_info\":\"m5-infer " M5_VERSION "\"}",
+                  (unsigned long long)i->cache_ram_bytes, (unsigned long long)i->cache_disk_bytes, i->checkpoint_every, i->own_template ? "true" : "false");
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Figures of the engine as Prometheus text and as JSON properties. Room: server/metrics.c. Pure: status -> bytes. */
+#ifndef M5_SERVER_METRICS_H
+#define M5_SERVER_METRICS_H
+
+#include "base/str.h"
+#include "m5.h"
+
+/* Text exposition format 0.0.4. */
+void m5_metrics_write(m5_buf *out, const m5_engine_status *st, uint64_t rss_bytes);
+/* GET /props: what this server is and how it is set up. */
+void m5_props_write(m5_buf *out, const m5_engine_info *info, const char *model_id);
+
+#endif
