@@ -30,11 +30,7 @@ static void from_gguf(const m5_gguf_tensor *g, m5_tensor *t)
     char buf[40];
     snprintf(t->type_name, sizeof t->type_name, "%s", m5_gguf_type_name(g->ggml_type, buf, sizeof buf));
     t->n_dims = g->n_dims;
-    t->n_elem = 1;
-    for (int i = 0; i < g->n_dims; i++) {
-        t->shape[i] = g->dims[g->n_dims - 1 - i];
-        t->n_elem *= t->shape[i];
-    }
+    for (int i = 0; i < g->n_dims; i++) t->shape[i] = g->dims[g->n_dims - 1 - i];
     t->data = g->data;
     t->n_bytes = g->n_bytes;
     t->file = g->file;
@@ -49,7 +45,6 @@ static void from_st(const m5_st_tensor *s, m5_tensor *t)
     snprintf(t->type_name, sizeof t->type_name, "%s", s->type_name);
     t->n_dims = s->n_dims;
     memcpy(t->shape, s->shape, sizeof s->shape);
-    t->n_elem = s->n_elem;
     t->data = s->data;
     t->n_bytes = s->n_bytes;
     t->file = s->file;
@@ -161,7 +156,7 @@ static int wrong_shape(m5_binder *b, const m5_tensor *t, const char *expected)
 
 static int wrong_type(m5_binder *b, const m5_tensor *t, const char *what)
 {
-    return m5_error_set(b->err, M5_ERR_UNSUPPORTED, "%s: tensor %s has the type %s, which is not supported for a %s",
+    return m5_error_set(b->err, M5_ERR_UNSUPPORTED, "%s: tensor %s is stored as %s, which is not supported for a %s",
                         m5_store_path(b->store, t->file), t->name, t->type_name, what);
 }
 

@@ -38,7 +38,6 @@ typedef struct m5_tensor {
     char type_name[40];
     int n_dims;
     int64_t shape[M5_ST_MAX_DIMS]; /* outermost first */
-    int64_t n_elem;
     const uint8_t *data;
     size_t n_bytes;
     int file;

@@ -329,9 +329,9 @@ static void test_errors(void)
     write_qwen35(dir, &(variant){.reshape = "model.layers.0.linear_attn.conv1d.weight", .shape = "4,20"}, qwen35_config);
     open_fails(dir, M5_ERR_FORMAT, "conv1d.weight has shape [4, 20], expected [20, 4]");
     write_qwen35(dir, &(variant){.reshape = "model.layers.1.mlp.up_proj.weight", .shape = "12,32", .type = "F8_E4M3"}, qwen35_config);
-    open_fails(dir, M5_ERR_UNSUPPORTED, "model.layers.1.mlp.up_proj.weight has the type F8_E4M3");
+    open_fails(dir, M5_ERR_UNSUPPORTED, "model.layers.1.mlp.up_proj.weight is stored as F8_E4M3");
     write_qwen35(dir, &(variant){.reshape = "model.norm.weight", .shape = "32", .type = "I32"}, qwen35_config);
-    open_fails(dir, M5_ERR_UNSUPPORTED, "model.norm.weight has the type I32");
+    open_fails(dir, M5_ERR_UNSUPPORTED, "model.norm.weight is stored as I32");
     /* The next-token head may be broken: the model runs without it. */
     m5_log_level level = m5_log_get_level();
     m5_log_set_level(M5_LOG_ERROR);
@@ -851,9 +851,8 @@ static void test_gemma4(void)
 
 /* ---- GGUF: joined q, k, v; old fused ssm_in ---- */
 
-static void test_gguf_joined(void)
+static void write_qwen2(const char *dir, uint32_t gate_type)
 {
-    char dir[64];
     tb_gguf g;
     m5_buf all = {0};
     memset(&g, 0, sizeof g);
@@ -870,20 +869,33 @@ static void test_gguf_joined(void)
     tb_gfrom(&g, "blk.0.attn_qkv.weight", "32,64", "qkv", 0);
     tb_gfrom(&g, "blk.0.attn_qkv.bias", "64", "qkvb", 0);
     tb_gfrom(&g, "blk.0.attn_output.weight", "32,32", "o", 0);
-    tb_gfrom(&g, "blk.0.ffn_gate.weight", "32,12", "g", 0);
     tb_gfrom(&g, "blk.0.ffn_up.weight", "32,12", "u", 0);
     tb_gfrom(&g, "blk.0.ffn_down.weight", "12,32", "d", 0);
+    if (gate_type == 0)
+        tb_gfrom(&g, "blk.0.ffn_gate.weight", "32,12", "g", 0);
+    else
+        tb_gtensor(&g, "blk.0.ffn_gate.weight", gate_type, "32,12", "", 0);
+    /* Nothing is known of the size of such a tensor; it is in nobody's way unless the model needs it. */
+    tb_gtensor(&g, "blk.0.odd", 99, "4294967296,4294967296,4294967296", "", 0);
     tb_gfinish(&g, &all);
-    tb_dir(dir);
     tb_write(dir, "g.gguf", all.p, all.n);
     m5_buf_free(&all);
+}
+
+static void test_gguf_joined(void)
+{
+    char dir[64];
+    tb_dir(dir);
+    write_qwen2(dir, 0);
     m5_weights *w = open_ok(dir);
     if (w) {
         const m5_layer_weights *l = &w->layers[0];
-        T_CHECK(l->q.n_out == 32 && row_is(&l->k, 0, "qkv", 32 * 32) && row_is(&l->v, 15, "qkv", 63 * 32) && l->v_bias &&
-                l->v_bias[15] == tb_value("qkvb", 63));
+        T_CHECK(l->q.n_out == 32 && row_is(&l->k, 0, "qkv", 32 * 32) && row_is(&l->v, 15, "qkv", 63 * 32));
+        T_CHECK(l->v_bias && l->v_bias[15] == tb_value("qkvb", 63));
     }
     m5_weights_close(w);
+    write_qwen2(dir, 16);
+    open_fails(dir, M5_ERR_UNSUPPORTED, "g.gguf: tensor blk.0.ffn_gate.weight is stored as type 16 (IQ2_XXS), which is not supported for a matrix");
     tb_dir_remove(dir);
 }
 
