@@ -108,7 +108,7 @@ struct m5_tokenizer {
     size_t cap_entry;
     tok_entry *entry; /* [n_vocab] */
     m5_buf pool, piece_pool;
-    uint32_t *find_slot; /* id + 1 by hash of the text; 0 = empty */
+    uint64_t *find_slot; /* hash of the text << 32 | id + 1, by that hash; 0 = empty */
     size_t n_find, cap_find;
     size_t max_token_bytes;
 

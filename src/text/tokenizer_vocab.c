@@ -49,17 +49,20 @@ int m5_tok_vocab_reserve(m5_tokenizer *t, int64_t n, m5_error *err)
     return 0;
 }
 
+static void put_slot(uint64_t *slot, size_t cap, uint64_t value)
+{
+    size_t at = (value >> 32) & (cap - 1);
+    while (slot[at]) at = (at + 1) & (cap - 1);
+    slot[at] = value;
+}
+
 static int grow_find(m5_tokenizer *t, m5_error *err)
 {
     size_t cap = t->cap_find ? t->cap_find * 2 : 1024;
-    uint32_t *slot = m5_calloc(M5_MEM_TEXT, cap, sizeof *slot);
+    uint64_t *slot = m5_calloc(M5_MEM_TEXT, cap, sizeof *slot);
     if (!slot) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for the table of tokens");
     for (size_t i = 0; i < t->cap_find; i++) {
-        if (!t->find_slot[i]) continue;
-        m5_slice s = m5_tok_text(t, (int32_t)(t->find_slot[i] - 1));
-        size_t at = m5_tok_hash(s.p, s.n) & (cap - 1);
-        while (slot[at]) at = (at + 1) & (cap - 1);
-        slot[at] = t->find_slot[i];
+        if (t->find_slot[i]) put_slot(slot, cap, t->find_slot[i]);
     }
     m5_free(t->find_slot);
     t->find_slot = slot;
@@ -70,8 +73,10 @@ static int grow_find(m5_tokenizer *t, m5_error *err)
 int32_t m5_tok_vocab_find(const m5_tokenizer *t, const char *p, size_t n)
 {
     if (!t->cap_find || n > t->max_token_bytes) return -1;
-    for (size_t at = m5_tok_hash(p, n) & (t->cap_find - 1); t->find_slot[at]; at = (at + 1) & (t->cap_find - 1)) {
-        int32_t id = (int32_t)(t->find_slot[at] - 1);
+    uint32_t hash = m5_tok_hash(p, n);
+    for (size_t at = hash & (t->cap_find - 1); t->find_slot[at]; at = (at + 1) & (t->cap_find - 1)) {
+        if (t->find_slot[at] >> 32 != hash) continue;
+        int32_t id = (int32_t)((uint32_t)t->find_slot[at] - 1);
         const tok_entry *e = &t->entry[id];
         if (e->n == n && (n == 0 || memcmp(t->pool.p + e->off, p, n) == 0)) return id;
     }
@@ -99,9 +104,7 @@ int m5_tok_vocab_set(m5_tokenizer *t, int32_t id, m5_slice text, uint8_t flags, 
     if (t->pool.failed) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for the texts of the vocabulary");
     if (m5_tok_vocab_find(t, text.p, text.n) >= 0) return 0;
     if (text.n > t->max_token_bytes) t->max_token_bytes = text.n;
-    size_t at = m5_tok_hash(text.p, text.n) & (t->cap_find - 1);
-    while (t->find_slot[at]) at = (at + 1) & (t->cap_find - 1);
-    t->find_slot[at] = (uint32_t)id + 1;
+    put_slot(t->find_slot, t->cap_find, (uint64_t)m5_tok_hash(text.p, text.n) << 32 | ((uint32_t)id + 1));
     t->n_find++;
     return 0;
 }

@@ -67,7 +67,10 @@ static void check_honest_spans(const m5_tokenizer *t, m5_slice text, const m5_js
     m5_text_span spans[200];
     size_t n = 0;
     m5_ids ids = {0};
-    for (size_t i = 0; i < text.n && n < 200; i += 3) spans[n++] = (m5_text_span){i, n == 199 || i + 3 > text.n ? text.n : i + 3, true};
+    for (size_t i = 0; i < text.n && n < 200; i += 3, n++) {
+        size_t end = n == 199 || i + 3 > text.n ? text.n : i + 3;
+        spans[n] = (m5_text_span){i, end, true};
+    }
     T_EQ_INT(m5_tokenize_spans(t, &ids, text.p, text.n, spans, n, false, NULL), 0);
     T_CHECK(same_ids(&ids, want), "%s: spans change \"%.*s\"", name, (int)text.n, text.p);
     m5_ids_free(&ids);
@@ -205,6 +208,38 @@ static void test_swallowed_control(void)
     ids.n = 0;
     T_EQ_INT(m5_tokenize_spans(t, &ids, "ba<end>", 7, honest, 1, false, NULL), 0);
     T_CHECK(ids.n == 2 && ids.p[1] == 4, "plain text is matched from the left");
+    m5_ids_free(&ids);
+    m5_tokenizer_free(t);
+}
+
+/* Control tokens that are matched in the normalised text: trust is asked of the bytes that became the match. */
+static void test_trust_behind_normalizer(void)
+{
+    static const char json[] = "{\"added_tokens\":[{\"id\":4,\"content\":\"<s>\",\"special\":true,\"normalized\":true},"
+                               "{\"id\":5,\"content\":\"e\\u0301!\",\"special\":true,\"normalized\":true}],"
+                               "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Prepend\",\"prepend\":\"_\"},"
+                               "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"[ _]+\"},\"content\":\"_\"}]},"
+                               "\"model\":{\"type\":\"BPE\",\"vocab\":{\"_\":0,\"a\":1,\"<\":2,\">\":3},\"merges\":[]}}";
+    static const struct {
+        const char *text;
+        size_t border; /* the bytes before it are untrusted */
+        int n_4, n_5;
+    } cases[] = {
+        {"a   <s>a", 0, 1, 0},       {"a   <s>a", 1, 1, 0}, {"a   <s>a", 2, 0, 0}, /* one of the spaces is the user's */
+        {"a   <s>a", 8, 0, 0},       {"<s>", 0, 1, 0},      {"<s>", 1, 0, 0},      {" e\xCC\x81! <s>", 0, 1, 1}, {" e\xCC\x81! <s>", 2, 1, 0},
+        {" \xC3\xA9! <s>", 5, 0, 0},
+    };
+    m5_tokenizer *t = NULL;
+    m5_error err = {0};
+    m5_ids ids = {0};
+    T_CHECK(m5_tokenizer_from_json(&t, json, sizeof json - 1, NULL, &err) == 0, "%s", err.text);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        size_t n = strlen(cases[i].text);
+        m5_text_span span[] = {{0, cases[i].border, false}, {cases[i].border, n, true}};
+        ids.n = 0;
+        T_EQ_INT(m5_tokenize_spans(t, &ids, cases[i].text, n, span, 2, false, NULL), 0);
+        T_CHECK(count(&ids, 4) == cases[i].n_4 && count(&ids, 5) == cases[i].n_5, "case %zu: %d and %d", i, count(&ids, 4), count(&ids, 5));
+    }
     m5_ids_free(&ids);
     m5_tokenizer_free(t);
 }
@@ -549,6 +584,34 @@ static void test_regex_spelling(void)
     }
 }
 
+/* Letters, marks and digits of Unicode 15 and 16 count as such, whatever tables PCRE2 has; U+180E is no white space. */
+static void test_newer_characters(void)
+{
+    static const struct {
+        const char *pattern, *text;
+        size_t n; /* matches */
+    } cases[] = {
+        {"\\p{L}+", "\xF0\xB1\x8D\x90\xE4\xB8\x80\xEA\x9F\x8B", 1}, /* U+31350 U+4E00 U+A7CB */
+        {"\\p{Han}+", "\xF0\xB1\x8D\x90\xE4\xB8\x80", 1},           /* a script, too */
+        {"\\p{M}", "\xE0\xA2\x97\xE0\xB3\xB3", 2},                  /* U+0897 U+0CF3 */
+        {"\\p{N}",
+         "\xF0\x90\xB5\x80\xF0\x96\xB5\xB0"
+         "1",
+         3},                                                                         /* U+10D40 U+16D70 */
+        {"\\s", "\xE1\xA0\x8E\xE2\x80\x8B\xEF\xBB\xBF\x1C \xC2\x85\xE3\x80\x80", 3}, /* U+180E U+200B U+FEFF U+001C are none */
+        {"x*", "axxb", 3},                                                           /* empty, "xx", empty at the end */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tok_pattern pat = {0};
+        tok_work w = {0};
+        T_EQ_INT(m5_tok_regex_compile(&pat.regex, cases[i].pattern, strlen(cases[i].pattern), NULL), 0);
+        T_EQ_INT(m5_tok_pattern_matches(&w, &pat, cases[i].text, strlen(cases[i].text)), 0);
+        T_CHECK(w.matches.n == cases[i].n, "case %zu: %zu matches", i, w.matches.n);
+        m5_tok_work_deinit(&w);
+        m5_tok_pattern_deinit(&pat);
+    }
+}
+
 /* A pattern that backtracks without end stops with an error; the published ones take long runs in their stride. */
 static void test_long_runs(void)
 {
@@ -709,6 +772,7 @@ int main(void)
     test_vectors();
     test_trust();
     test_swallowed_control();
+    test_trust_behind_normalizer();
     test_no_control_by_model();
     test_ill_formed();
     test_lookups();
@@ -716,6 +780,7 @@ int main(void)
     test_gguf_bpe();
     test_gguf_scores();
     test_regex_spelling();
+    test_newer_characters();
     test_long_runs();
     test_hostile();
     test_no_memory();
