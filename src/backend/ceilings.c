@@ -79,6 +79,7 @@ int m5_ceilings_measure(m5_cpu *c, m5_ceiling out[2], size_t buffer_bytes, m5_er
     uint8_t *p = m5_alloc(M5_MEM_SCRATCH, buffer_bytes);
     if (!p) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for a buffer of %zu bytes", buffer_bytes);
     memset(p, 1, buffer_bytes); /* otherwise every page is the same zero page */
+    m5_mem_huge(p, buffer_bytes); /* as packed weights are */
     for (int i = 0; i < 2; i++) {
         out[i].n_threads = i ? c->n_threads : 1;
         out[i].read_bytes_s = best_read(c, p, buffer_bytes, i == 1);

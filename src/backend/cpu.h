@@ -36,6 +36,11 @@ int m5_cpu_reserve_experts(m5_cpu *c, int n_used, m5_error *err);
  * Out of memory is not an error: the matrix stays as it is. After packing the pages of m->data are given back, so read rows with
  * m5_cpu_row only; a second matrix over the same data (a tied head) shares the packed form once it is prepared too. */
 void m5_cpu_prepare(m5_cpu *c, m5_matrix *m);
+/* After the last m5_cpu_prepare: moves packed weights onto huge pages from a background thread, while products go on. Packing itself writes
+ * ordinary pages, since a fresh huge page can cost five times as much in a virtual machine and loading must be quick. */
+void m5_cpu_settle(m5_cpu *c);
+/* Waits until that is done: for benchmarks. */
+void m5_cpu_settle_wait(m5_cpu *c);
 /* "packed", "direct" or "slow": how products with m run. */
 const char *m5_cpu_path_name(const m5_cpu *c, const m5_matrix *m);
 /* One row of m as f32, also when packed: embedding lookup. */

@@ -7,6 +7,8 @@
 #include "backend/cpu_internal.h"
 #include "base/mem.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +24,7 @@ enum {
 typedef struct packed {
     m5_tile_shape shape;
     uint8_t *tiles;
+    size_t bytes;
     const uint8_t *data; /* where it came from: a tied table is packed once */
     struct packed *next;
 } packed;
@@ -64,6 +67,10 @@ struct m5_cpu_linear_state {
     int32_t *pair_pos;                     /* place of a pair in that order */
     product *products;                     /* [2 * cap_pair] */
     expert_set *sets;                      /* [cap_pair] */
+    /* The thread of m5_cpu_settle; it reads `all`, which does not change while it runs. */
+    pthread_t settler;
+    bool settling;
+    atomic_bool stop_settling;
 };
 
 /* --- memory --------------------------------------------------------------------------------------------------------------------- */
@@ -107,6 +114,8 @@ void m5_cpu_linear_close(m5_cpu *c)
 {
     struct m5_cpu_linear_state *s = c->linear;
     if (!s) return;
+    atomic_store(&s->stop_settling, true);
+    m5_cpu_settle_wait(c);
     while (s->all) {
         packed *p = s->all;
         s->all = p->next;
@@ -214,6 +223,34 @@ static void drop_pages(const uint8_t *p, size_t n)
     m5_map_drop(&map, 0, map.n);
 }
 
+static void *settle_main(void *arg)
+{
+    struct m5_cpu_linear_state *s = arg;
+    m5_thread_name("m5-settle");
+    m5_thread_background();
+    for (const packed *p = s->all; p; p = p->next) {
+        for (size_t at = 0; at < p->bytes; at += M5_MEM_HUGE_BYTES) {
+            const size_t left = p->bytes - at;
+            /* A step may cross a boundary of huge pages: twice the size covers every whole page that begins in it. */
+            if (atomic_load(&s->stop_settling) || !m5_mem_huge(p->tiles + at, left < 2 * M5_MEM_HUGE_BYTES ? left : 2 * M5_MEM_HUGE_BYTES - 1)) return NULL;
+        }
+    }
+    return NULL;
+}
+
+void m5_cpu_settle(m5_cpu *c)
+{
+    struct m5_cpu_linear_state *s = c->linear;
+    if (!s->settling && s->all) s->settling = pthread_create(&s->settler, NULL, settle_main, s) == 0;
+}
+
+void m5_cpu_settle_wait(m5_cpu *c)
+{
+    struct m5_cpu_linear_state *s = c->linear;
+    if (s->settling) pthread_join(s->settler, NULL);
+    s->settling = false;
+}
+
 void m5_cpu_prepare(m5_cpu *c, m5_matrix *m)
 {
     m5_tile_shape shape;
@@ -224,12 +261,12 @@ void m5_cpu_prepare(m5_cpu *c, m5_matrix *m)
             return;
         }
     }
+    m5_cpu_settle_wait(c);
     const int64_t n_tile = (m->n_out + M5_TILE_ROWS - 1) / M5_TILE_ROWS;
-    size_t bytes;
     packed *p = m5_calloc(M5_MEM_WEIGHTS, 1, sizeof *p);
     if (!p) return;
     *p = (packed){.shape = shape, .data = m->data};
-    if (!m5_mul_size((size_t)n_tile, (size_t)shape.tile_bytes, &bytes) || !(p->tiles = m5_alloc(M5_MEM_WEIGHTS, bytes))) {
+    if (!m5_mul_size((size_t)n_tile, (size_t)shape.tile_bytes, &p->bytes) || !(p->tiles = m5_alloc(M5_MEM_WEIGHTS, p->bytes))) {
         m5_free(p);
         return;
     }

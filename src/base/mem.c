@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The only caller of malloc. Each block carries a 64-byte header with its size and kind, which keeps the payload aligned to a cache line and makes
  * accounting exact. May touch: libc. */
+#define _GNU_SOURCE
 #include "base/mem.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1; older kernels answer EINVAL */
+#endif
+#endif
 
 enum { HEADER_BYTES = 64, ARENA_BLOCK_BYTES = 64 * 1024 };
 
@@ -99,6 +108,20 @@ char *m5_strndup(m5_mem_kind kind, const char *s, size_t n)
 char *m5_strdup(m5_mem_kind kind, const char *s)
 {
     return m5_strndup(kind, s, strlen(s));
+}
+
+bool m5_mem_huge(void *p, size_t n)
+{
+#ifdef __linux__
+    const uintptr_t begin = ((uintptr_t)p + M5_MEM_HUGE_BYTES - 1) / M5_MEM_HUGE_BYTES * M5_MEM_HUGE_BYTES;
+    const uintptr_t end = ((uintptr_t)p + n) / M5_MEM_HUGE_BYTES * M5_MEM_HUGE_BYTES;
+    /* No memory for a huge page just now is no reason to give up on the next one. */
+    return begin >= end || madvise((void *)begin, end - begin, MADV_COLLAPSE) == 0 || errno != EINVAL;
+#else
+    (void)p;
+    (void)n;
+    return false;
+#endif
 }
 
 size_t m5_mem_bytes(m5_mem_kind kind)

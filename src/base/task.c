@@ -14,6 +14,7 @@
 #ifdef __linux__
 #include <sched.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #endif
 #ifdef __APPLE__
 #include <sys/sysctl.h>
@@ -143,6 +144,12 @@ void m5_thread_name(const char *name)
     pthread_setname_np(pthread_self(), name);
 }
 
+void m5_thread_background(void)
+{
+    /* On Linux a nice value belongs to a thread. 10: about a tenth of a core beside busy threads, all of an idle one. */
+    setpriority(PRIO_PROCESS, 0, 10);
+}
+
 #else
 
 int m5_cpu_count(void)
@@ -179,6 +186,8 @@ void m5_thread_name(const char *name)
     (void)name;
 #endif
 }
+
+void m5_thread_background(void) {}
 
 #endif
 

@@ -31,6 +31,7 @@ int64_t m5_time_unix_ms(void);
 uint64_t m5_memory_total_bytes(void); /* of the machine or the cgroup, whichever is smaller */
 uint64_t m5_memory_rss_bytes(void);
 void m5_thread_name(const char *name);
+void m5_thread_background(void); /* lowers the priority of the calling thread */
 void m5_random_bytes(void *p, size_t n); /* from the operating system */
 
 /* Whole file mapped read-only. A mapping stays valid when the path is replaced by rename. */

@@ -146,7 +146,9 @@ static int open_backend(m5_model *m, const m5_model_options *opt, m5_error *err)
     }
     rc = m5_cpu_reserve(m->cpu, m->max_tok, j.max_in, j.max_out, err);
     if (rc == 0) rc = m5_cpu_reserve_attention(m->cpu, n_head, head_dim, err);
+    if (rc == 0 && c->n_expert_used > 0) rc = m5_cpu_reserve_experts(m->cpu, c->n_expert_used, err);
     if (rc == 0) m5_weights_each_matrix(m->w, prepare_matrix, &j);
+    if (rc == 0) m5_cpu_settle(m->cpu);
     return rc;
 }
 
