@@ -45,6 +45,38 @@ static int check_depth(const char *text, size_t n, int max_depth, m5_error *err)
     return 0;
 }
 
+static bool fits_int64(const char *p, size_t n)
+{
+    const bool negative = p[0] == '-';
+    p += negative;
+    n -= negative;
+    return n < 19 || (n == 19 && memcmp(p, negative ? "9223372036854775808" : "9223372036854775807", 19) <= 0);
+}
+
+/* jansson refuses integers that a long long cannot hold. With big_ints such an integer gets an exponent of zero, so that it and nothing else becomes a real. */
+static void mark_big_ints(m5_buf *out, const char *text, size_t n)
+{
+    bool in_string = false;
+    for (size_t i = 0; i < n;) {
+        size_t len = 1;
+        if (in_string) {
+            if (text[i] == '\\' && i + 1 < n) len = 2;
+            else if (text[i] == '"') in_string = false;
+        } else if (text[i] == '"') {
+            in_string = true;
+        } else if (text[i] == '-' || (text[i] >= '0' && text[i] <= '9')) {
+            bool whole = true;
+            for (; i + len < n && text[i + len] && strchr("0123456789+-.eE", text[i + len]); len++) whole = whole && text[i + len] >= '0' && text[i + len] <= '9';
+            m5_buf_append(out, text + i, len);
+            if (whole && !fits_int64(text + i, len)) m5_buf_puts(out, "e0");
+            i += len;
+            continue;
+        }
+        m5_buf_append(out, text + i, len);
+        i += len;
+    }
+}
+
 int m5_json_parse(m5_json **out, const char *text, size_t n, const m5_json_limits *lim, m5_error *err)
 {
     pthread_once(&once, setup);
@@ -57,6 +89,13 @@ int m5_json_parse(m5_json **out, const char *text, size_t n, const m5_json_limit
     if (lim && lim->any_root) flags |= JSON_DECODE_ANY;
     json_error_t je;
     json_t *v = json_loadb(text ? text : "", n, flags, &je);
+    if (!v && lim && lim->big_ints && json_error_code(&je) == json_error_numeric_overflow) {
+        m5_buf marked = {0};
+        mark_big_ints(&marked, text, n);
+        if (marked.failed) return m5_error_set(err, M5_ERR_NOMEM, "out of memory while reading JSON");
+        v = json_loadb(marked.p, marked.n, flags, &je);
+        m5_buf_free(&marked);
+    }
     if (!v) {
         if (json_error_code(&je) == json_error_out_of_memory) return m5_error_set(err, M5_ERR_NOMEM, "out of memory while reading JSON");
         return m5_error_set(err, M5_ERR_FORMAT, "invalid JSON at line %d column %d: %s", je.line, je.column, je.text);

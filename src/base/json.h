@@ -19,6 +19,7 @@ typedef struct m5_json_limits {
     size_t max_bytes; /* of the text; 0 = 64 MiB */
     int max_depth;    /* 0 = 128 */
     bool any_root;    /* also accept a scalar as the root */
+    bool big_ints;    /* integers beyond int64 are read as reals instead of refused: model files have them ("model_max_length" is 1e30 written out) */
 } m5_json_limits;
 
 /* Parses strict JSON (RFC 8259, UTF-8). Owner: caller (m5_json_unref). Duplicate keys are an error, as are lone surrogates. Strings may

@@ -76,7 +76,7 @@ static int read_json(const char *dir, const char *name, m5_json **out, print_has
     int rc = read_text(dir, name, MAX_JSON_BYTES, &text, &n, err);
     if (rc == 0 && text) {
         add_hash(hash, text, n);
-        rc = m5_json_parse(out, text, n, &(m5_json_limits){.max_bytes = MAX_JSON_BYTES}, err);
+        rc = m5_json_parse(out, text, n, &(m5_json_limits){.max_bytes = MAX_JSON_BYTES, .big_ints = true}, err);
         if (rc) m5_error_prefix(err, "%s/%s", dir, name);
     }
     m5_free(text);

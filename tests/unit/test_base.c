@@ -130,6 +130,16 @@ static void test_json(void)
         T_CHECK(m5_json_parse(&v, bad[i], strlen(bad[i]), &lim, &e) == M5_ERR_FORMAT && v == NULL && e.text[0], "%s", bad[i]);
     }
     m5_json *v = NULL;
+    /* On request, integers beyond int64 become reals; their neighbours, and digits in strings, stay. */
+    const char *big = "{\"a\":[9223372036854775807,9223372036854775808,-9223372036854775808,-9223372036854775809,7],\"99999999999999999999\":1000000000000000019884624838656}";
+    m5_json_limits files = {.big_ints = true};
+    T_EQ_INT(m5_json_parse(&v, big, strlen(big), &files, NULL), 0);
+    const m5_json_type types[] = {M5_JSON_INT, M5_JSON_REAL, M5_JSON_INT, M5_JSON_REAL, M5_JSON_INT};
+    for (size_t i = 0; i < 5; i++) T_CHECK(m5_json_typeof(m5_json_at(m5_json_get(v, "a"), i)) == types[i], "element %zu", i);
+    T_CHECK(m5_json_real(m5_json_get(v, "99999999999999999999")) == 1e30, "a key made of digits");
+    m5_json_unref(v);
+    v = NULL;
+    T_EQ_INT(m5_json_parse(&v, "[1e999]", 7, &files, NULL), M5_ERR_FORMAT);
     char deep[400];
     memset(deep, '[', 200);
     memset(deep + 200, ']', 200);

@@ -400,7 +400,7 @@ static void test_texts(void)
 {
     char dir[64], a[65], b[65];
     static const char list[] = "{\"chat_template\":[{\"name\":\"default\",\"template\":\"D\"},{\"name\":\"tool_use\",\"template\":\"T\"},{\"name\":"
-                               "\"rag\",\"template\":\"R\"}],\"bos_token\":\"<s>\"}";
+                               "\"rag\",\"template\":\"R\"}],\"bos_token\":\"<s>\",\"model_max_length\":1000000000000000019884624838656}";
     tb_dir(dir);
     write_qwen35(dir, &(variant){0}, qwen35_wrapped);
     fingerprint(dir, a);
