@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/task.h"
+#include "backend/ceilings.h"
 #include "model/model.h"
 
 #include <math.h>
@@ -192,6 +193,51 @@ static int run_all(bench *b, const m5_engine_options *eo, int n_threads, const m
     return rc;
 }
 
+static void print_ceilings(const m5_cli_opts *o, const m5_ceiling *c, const char *isa)
+{
+    m5_buf out = {0};
+    if (o->json) {
+        m5_json *j = m5_json_new_object(), *rows = m5_json_new_array();
+        for (int i = 0; i < 2; i++) {
+            m5_json *r = m5_json_new_object();
+            m5_json_set_int(r, "threads", c[i].n_threads);
+            m5_json_set_real(r, "read_bytes_s", c[i].read_bytes_s);
+            m5_json_set_real(r, "int_ops_s", c[i].int_ops_s);
+            m5_json_set_real(r, "fma_flops_s", c[i].fma_flops_s);
+            m5_json_push_take(rows, r);
+        }
+        m5_json_set_str(j, "isa", isa);
+        m5_json_set_take(j, "ceilings", rows);
+        m5_json_write(&out, j, 2);
+        puts(out.p ? out.p : "{}");
+        m5_json_unref(j);
+        m5_buf_free(&out);
+        return;
+    }
+    if (o->csv)
+        puts("isa,threads,read_bytes_s,int_ops_s,fma_flops_s");
+    else
+        printf("what this machine can do at best, with %s\n\n%8s %18s %22s %20s\n", isa, "threads", "memory read GB/s", "8-bit multiply-add Gop/s", "f32 fma Gflop/s");
+    for (int i = 0; i < 2; i++)
+        if (o->csv)
+            printf("%s,%d,%.0f,%.0f,%.0f\n", isa, c[i].n_threads, c[i].read_bytes_s, c[i].int_ops_s, c[i].fma_flops_s);
+        else
+            printf("%8d %18.2f %24.1f %20.1f\n", c[i].n_threads, c[i].read_bytes_s / 1e9, c[i].int_ops_s / 1e9, c[i].fma_flops_s / 1e9);
+}
+
+static int run_ceilings(const m5_cli_opts *o, const m5_engine_options *eo, int n_threads)
+{
+    m5_error err = {0};
+    m5_cpu *cpu = NULL;
+    m5_ceiling c[2];
+    m5_cpu_options co = {.n_threads = n_threads, .cpu_mask = eo->cpu_mask ? eo->cpu_mask : 0xffffffffu};
+    int code = m5_cpu_open(&cpu, &co, &err);
+    if (!code) code = m5_ceilings_measure(cpu, c, 0, &err);
+    if (!code) print_ceilings(o, c, m5_cpu_isa_name(cpu));
+    m5_cpu_close(cpu);
+    return code ? m5_cli_fail(&err) : CLI_OK;
+}
+
 int m5_cmd_bench(const m5_cli_opts *o)
 {
     m5_error err = {0};
@@ -200,7 +246,7 @@ int m5_cmd_bench(const m5_cli_opts *o)
     m5_ids pp = {0}, tg = {0}, depths = {0}, threads = {0};
     bench b = {.o = o, .n_seq = o->parallel ? o->parallel : 1, .chunk = o->chunk ? o->chunk : 512};
     if (o->args.n) return m5_cli_usage("'%s' is one argument too many. See 'm5-infer bench --help'.", o->args.items[0]);
-    if (!o->model) return m5_cli_usage("no model given: m5-infer bench --model PATH");
+    if (!o->model && !o->ceilings) return m5_cli_usage("no model given: m5-infer bench --model PATH");
     m5_cli_opts one_thread = *o; /* a list of threads is read here, not by the engine's options */
     one_thread.threads = NULL;
     int rc = m5_cli_engine_options(&eo, &one_thread, &load);
@@ -208,7 +254,8 @@ int m5_cmd_bench(const m5_cli_opts *o)
     if (!rc) rc = m5_cli_ints(&tg, "gen", o->gen_lengths, 0, 1 << 24);
     if (!rc) rc = m5_cli_ints(&depths, "depth", o->depths, 0, 1 << 24);
     if (!rc && o->threads) rc = m5_cli_ints(&threads, "threads", o->threads, 1, 1024);
-    if (rc) goto out;
+    if (!rc && o->ceilings) rc = run_ceilings(o, &eo, threads.n ? threads.p[0] : 0);
+    if (rc || !o->model) goto out;
     int n_ids = 1024, n_threads = threads.n ? (int)threads.n : 1;
     for (size_t i = 0; i < pp.n; i++) n_ids = pp.p[i] > n_ids ? pp.p[i] : n_ids;
     for (size_t i = 0; i < depths.n; i++) n_ids = depths.p[i] > n_ids ? depths.p[i] : n_ids;

@@ -131,7 +131,8 @@ static void open_store(m5_engine *e, const m5_engine_options *o)
     if (!o->cache_dir || o->no_cache) return;
     m5_error err = {0};
     char text[512], fingerprint[17];
-    snprintf(text, sizeof text, "%s|%s|%s|%d|%d|%d", m5_model_weights(e->model)->fingerprint, M5_VERSION, m5_cpu_isa_name(m5_model_cpu(e->model)), (int)o->act_f32, o->kv_type,
+    const char *isa = m5_cpu_isa_name(m5_model_cpu(e->model));
+    snprintf(text, sizeof text, "%s|%s|%s|%d|%d|%d", m5_model_weights(e->model)->fingerprint, M5_VERSION, isa, (int)o->act_f32, o->kv_type,
              STATE_EPOCH);
     snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)m5_hash64(text, strlen(text)));
     uint64_t budget = o->cache_disk_bytes, most = (uint64_t)16 << 30;

@@ -286,6 +286,12 @@ class TestDescriptions(Cli):
         rows = self.ok("bench", "--model", self.model, "-p", "0", "-n", "4", "--parallel", "3", "--csv").splitlines()
         self.assertEqual((len(rows), rows[0].split(",")[0]), (2, "model"))
 
+    def test_ceilings(self):
+        j = json.loads(self.ok("bench", "--ceilings", "--json", "-t", "2"))
+        self.assertEqual([c["threads"] for c in j["ceilings"]], [1, 2])
+        self.assertTrue(all(c[k] > 1e6 for c in j["ceilings"] for k in ("read_bytes_s", "int_ops_s", "fma_flops_s")))
+        self.assertIn("memory read", self.ok("bench", "--ceilings", "-t", "2"))
+
     def test_first_screen(self):
         p = subprocess.Popen([*harness.EMULATOR, harness.BINARY, "--model", self.model, "--port", "0", "--ctx", "512"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         screen = ""

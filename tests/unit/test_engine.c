@@ -72,7 +72,8 @@ static m5_engine *open_engine(int n_ctx, int n_parallel, int n_queue, int chunk)
 {
     m5_engine *e = NULL;
     m5_error err = {0};
-    int rc = m5_engine_open(&e, &(m5_engine_options){.model_path = "a/b/tiny.gguf", .n_ctx = n_ctx, .n_parallel = n_parallel, .n_queue = n_queue, .prefill_chunk = chunk}, &err);
+    m5_engine_options o = {.model_path = "a/b/tiny.gguf", .n_ctx = n_ctx, .n_parallel = n_parallel, .n_queue = n_queue, .prefill_chunk = chunk};
+    int rc = m5_engine_open(&e, &o, &err);
     T_CHECK(rc == 0 && e, "%s", err.text);
     return e;
 }
