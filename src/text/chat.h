@@ -36,9 +36,9 @@ typedef struct m5_chat m5_chat;
 /* template NULL = built-in ChatML. tool_template (may be NULL) is used when tools are given. bos/eos texts may be NULL (empty). Owner: caller. */
 int m5_chat_new(m5_chat **out, const char *template_text, const char *tool_template, const char *bos, const char *eos, m5_error *err);
 void m5_chat_free(m5_chat *c);
-/* vars: object with messages, and optionally tools, add_generation_prompt and other template variables (chat_template_kwargs). bos_token and eos_token are
- * added; tools and documents that are null or empty are left out. On success *text holds the prompt. Message contents are untrusted, template text and
- * roles that are plain words trusted. */
+/* vars: object with messages, and optionally tools, add_generation_prompt and other template variables (chat_template_kwargs). bos_token and
+ * eos_token are added; tools and documents that are null or empty are left out. On success *text holds the prompt. Message contents are untrusted,
+ * template text and roles that are plain words trusted. */
 int m5_chat_render(const m5_chat *c, const m5_json *vars, int64_t now_unix, m5_buf *text, m5_text_span **spans, size_t *n_spans, m5_error *err);
 
 /* What the template does with a conversation, found by rendering small ones when the chat is made. "Appears" = its text is in the prompt. */

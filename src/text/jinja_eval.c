@@ -9,11 +9,6 @@ typedef enum status { RUN_ON, RUN_BREAK, RUN_CONTINUE } status;
 static jval eval(jrt *rt, jframe *f, const jnode *n);
 static status run(jrt *rt, jframe *f, const jnodes *body);
 
-static void deeper(jrt *rt)
-{
-    if (++rt->eval_depth > J_MAX_EVAL_DEPTH) jrt_fail_code(rt, M5_ERR_LIMIT, "the template recurses too deep");
-}
-
 /* ---- names ---- */
 
 static jval *slot_at(jframe *f, jslotref r)
@@ -65,7 +60,7 @@ static void set_context(jrt *rt, const jstr *name, jval v)
     jdict_set(rt, rt->context, jv_str((jstr *)name), v);
 }
 
-static void assign(jrt *rt, jframe *f, const jnode *target, jval v, bool top)
+JNOINLINE static void assign(jrt *rt, jframe *f, const jnode *target, jval v, bool top)
 {
     if (target->kind == E_NAME) {
         *slot_at(f, target->ref) = v;
@@ -150,7 +145,7 @@ static void eval_args(jrt *rt, jframe *f, const jargs *src, args *a, const jval 
     }
 }
 
-static jval eval_call(jrt *rt, jframe *f, const jnode *n, const jval *caller)
+JNOINLINE static jval eval_call(jrt *rt, jframe *f, const jnode *n, const jval *caller)
 {
     args a;
     jval fn = eval(rt, f, n->a);
@@ -172,7 +167,7 @@ static bool take_kw(jrt *rt, jcall *c, bool *used, const char *name, size_t n, j
     return false;
 }
 
-static void bind_macro_args(jrt *rt, const jmacro *m, jcall *c, jframe *f)
+JNOINLINE static void bind_macro_args(jrt *rt, const jmacro *m, jcall *c, jframe *f)
 {
     const jnode *n = m->node;
     size_t n_params = n->params.n, n_pos = c->n < n_params ? c->n : n_params;
@@ -231,7 +226,7 @@ jval jeval_macro(jrt *rt, const jmacro *m, jcall *c)
 
 /* ---- expressions ---- */
 
-static jval apply_filter(jrt *rt, jframe *f, const jnode *n, jval v)
+JNOINLINE static jval apply_filter(jrt *rt, jframe *f, const jnode *n, jval v)
 {
     args a;
     eval_args(rt, f, &n->args, &a, NULL);
@@ -239,16 +234,25 @@ static jval apply_filter(jrt *rt, jframe *f, const jnode *n, jval v)
     return jfilter_call(rt, n->id, n->name, v, &a.c);
 }
 
-/* Filters of a block: the innermost gets the block's text. */
-static jval filter_text(jrt *rt, jframe *f, const jnode *n, jval text)
+JNOINLINE static jval apply_test(jrt *rt, jframe *f, const jnode *n)
 {
-    deeper(rt);
+    args a;
+    jval v = eval(rt, f, n->a);
+    eval_args(rt, f, &n->args, &a, NULL);
+    rt->line = n->line;
+    return jv_bool(jv_truth(rt, jtest_call(rt, n->id, n->name, v, &a.c)));
+}
+
+/* Filters of a block: the innermost gets the block's text. */
+JNOINLINE static jval filter_text(jrt *rt, jframe *f, const jnode *n, jval text)
+{
+    j_deeper(rt);
     jval v = apply_filter(rt, f, n, n->a ? filter_text(rt, f, n->a, text) : text);
     rt->eval_depth--;
     return v;
 }
 
-static jval eval_compare(jrt *rt, jframe *f, const jnode *n)
+JNOINLINE static jval eval_compare(jrt *rt, jframe *f, const jnode *n)
 {
     jval left = eval(rt, f, n->a);
     for (size_t i = 0; i < n->items.n; i++) {
@@ -260,14 +264,14 @@ static jval eval_compare(jrt *rt, jframe *f, const jnode *n)
     return jv_bool(true);
 }
 
-static jval eval_concat(jrt *rt, jframe *f, const jnode *n)
+JNOINLINE static jval eval_concat(jrt *rt, jframe *f, const jnode *n)
 {
     jstr *s = rt->empty;
     for (size_t i = 0; i < n->items.n; i++) s = jstr_cat(rt, s, jv_to_str(rt, eval(rt, f, n->items.v[i])));
     return jv_str(s);
 }
 
-static jval eval_getitem(jrt *rt, jframe *f, const jnode *n)
+JNOINLINE static jval eval_getitem(jrt *rt, jframe *f, const jnode *n)
 {
     jval obj = eval(rt, f, n->a);
     const jnode *k = n->b;
@@ -282,7 +286,7 @@ static jval eval_getitem(jrt *rt, jframe *f, const jnode *n)
     return jop_getitem(rt, obj, key);
 }
 
-static jval eval_items(jrt *rt, jframe *f, const jnode *n)
+JNOINLINE static jval eval_items(jrt *rt, jframe *f, const jnode *n)
 {
     if (n->kind == E_DICT) {
         jdict *d = jdict_new(rt, n->items.n / 2);
@@ -308,13 +312,7 @@ static jval eval_inner(jrt *rt, jframe *f, const jnode *n)
     case E_GETITEM: return eval_getitem(rt, f, n);
     case E_CALL: return eval_call(rt, f, n, NULL);
     case E_FILTER: return apply_filter(rt, f, n, eval(rt, f, n->a));
-    case E_TEST: {
-        args a;
-        v = eval(rt, f, n->a);
-        eval_args(rt, f, &n->args, &a, NULL);
-        rt->line = n->line;
-        return jv_bool(jv_truth(rt, jtest_call(rt, n->id, n->name, v, &a.c)));
-    }
+    case E_TEST: return apply_test(rt, f, n);
     case E_BIN:
         v = eval(rt, f, n->a);
         w = eval(rt, f, n->b);
@@ -346,7 +344,7 @@ static jval eval(jrt *rt, jframe *f, const jnode *n)
         jval v = *slot_at(f, n->ref);
         return v.t == J_MISSING ? jv_undef_name(rt, n->name, NULL) : v;
     }
-    deeper(rt);
+    j_deeper(rt);
     jval v = eval_inner(rt, f, n);
     rt->eval_depth--;
     return v;
@@ -371,7 +369,7 @@ static bool next_filtered(jrt *rt, jiter *it, jval *out)
 }
 
 /* outer: the frame around the loop; f: the frame of its body (the same unless the loop is recursive). */
-static status run_loop(jrt *rt, jframe *outer, jframe *f, const jnode *n, jval items, int64_t depth0)
+JNOINLINE static status run_loop(jrt *rt, jframe *outer, jframe *f, const jnode *n, jval items, int64_t depth0)
 {
     rt->line = n->line;
     jiter *it = jv_iter_of(rt, items);
@@ -410,7 +408,7 @@ static status run_loop(jrt *rt, jframe *outer, jframe *f, const jnode *n, jval i
     return s;
 }
 
-static status run_for(jrt *rt, jframe *f, const jnode *n)
+JNOINLINE static status run_for(jrt *rt, jframe *f, const jnode *n)
 {
     jval items = eval(rt, f, n->b);
     return run_loop(rt, f, n->recursive ? frame_new(rt, f, n->fn) : f, n, items, 0);
@@ -428,7 +426,7 @@ jval jeval_recurse(jrt *rt, const jloop *loop, jval items)
 
 /* ---- statements ---- */
 
-static status run_if(jrt *rt, jframe *f, const jnode *n)
+JNOINLINE static status run_if(jrt *rt, jframe *f, const jnode *n)
 {
     if (jv_truth(rt, eval(rt, f, n->a))) return run(rt, f, &n->body);
     for (size_t i = 0; i < n->items.n; i++) {
@@ -438,7 +436,7 @@ static status run_if(jrt *rt, jframe *f, const jnode *n)
     return run(rt, f, &n->other);
 }
 
-static void check_namespaces(jrt *rt, jframe *f, const jnode *target)
+JNOINLINE static void check_namespaces(jrt *rt, jframe *f, const jnode *target)
 {
     if (target->kind == E_NSREF && slot_at(f, target->ref)->t != J_NS) jrt_fail(rt, "cannot assign attribute on non-namespace object");
     for (size_t i = 0; i < target->items.n; i++) check_namespaces(rt, f, target->items.v[i]);
@@ -451,7 +449,7 @@ static void put_text(jrt *rt, jval v)
     j_put_str(rt, v.u.s);
 }
 
-static status run_capture(jrt *rt, jframe *f, const jnode *n)
+JNOINLINE static status run_capture(jrt *rt, jframe *f, const jnode *n)
 {
     enter_scope(rt, f, &n->loads);
     jmark m = j_begin(rt);
@@ -466,7 +464,7 @@ static status run_capture(jrt *rt, jframe *f, const jnode *n)
     return s;
 }
 
-static status run_with(jrt *rt, jframe *f, const jnode *n)
+JNOINLINE static status run_with(jrt *rt, jframe *f, const jnode *n)
 {
     enter_scope(rt, f, &n->loads);
     for (size_t i = 0; i < n->params.n; i++) assign(rt, f, n->params.v[i], eval(rt, f, n->defaults.v[i]), false);
@@ -475,7 +473,7 @@ static status run_with(jrt *rt, jframe *f, const jnode *n)
     return s;
 }
 
-static status run_scope(jrt *rt, jframe *f, const jnode *n)
+JNOINLINE static status run_scope(jrt *rt, jframe *f, const jnode *n)
 {
     enter_scope(rt, f, &n->loads);
     if (n->a && jv_truth(rt, eval(rt, f, n->a))) jrt_fail(rt, "autoescape is not supported");
@@ -484,7 +482,7 @@ static status run_scope(jrt *rt, jframe *f, const jnode *n)
     return s;
 }
 
-static void run_call_block(jrt *rt, jframe *f, const jnode *n)
+JNOINLINE static void run_call_block(jrt *rt, jframe *f, const jnode *n)
 {
     jmacro *m = j_alloc(rt, sizeof *m);
     *m = (jmacro){n, f};
@@ -493,7 +491,7 @@ static void run_call_block(jrt *rt, jframe *f, const jnode *n)
     put_text(rt, n->a ? eval_call(rt, f, n->a, &caller) : jeval_macro(rt, m, &none));
 }
 
-static void run_block(jrt *rt, jframe *f, const jnode *n)
+JNOINLINE static void run_block(jrt *rt, jframe *f, const jnode *n)
 {
     jdict *outer = rt->overlay;
     if (n->scoped) {
@@ -510,7 +508,7 @@ static void run_block(jrt *rt, jframe *f, const jnode *n)
     rt->overlay = outer;
 }
 
-static void run_macro_def(jrt *rt, jframe *f, const jnode *n)
+JNOINLINE static void run_macro_def(jrt *rt, jframe *f, const jnode *n)
 {
     jmacro *m = j_alloc(rt, sizeof *m);
     *m = (jmacro){n, f};
@@ -548,7 +546,7 @@ static status run_one(jrt *rt, jframe *f, const jnode *n)
 static status run(jrt *rt, jframe *f, const jnodes *body)
 {
     status s = RUN_ON;
-    deeper(rt);
+    j_deeper(rt);
     for (size_t i = 0; i < body->n && s == RUN_ON; i++) s = run_one(rt, f, body->v[i]);
     rt->eval_depth--;
     return s;

@@ -22,11 +22,13 @@
 #include <string.h>
 
 #define JNORETURN __attribute__((noreturn))
+/* For functions with large frames that a recursion passes by: inlining would put those frames on every level. */
+#define JNOINLINE __attribute__((noinline))
 
 enum {
     J_MAX_EXPR_DEPTH = 250,  /* of a template's expression tree */
     J_MAX_BLOCK_DEPTH = 90,  /* of nested statements */
-    J_MAX_EVAL_DEPTH = 2400, /* nested evaluations over all macro calls */
+    J_MAX_EVAL_DEPTH = 1200, /* nested evaluations over all macro calls */
     J_MAX_MACRO_DEPTH = 180, /* Python's own recursion limit stops the reference near here */
     J_MAX_VALUE_DEPTH = 320, /* nesting of a value that is printed, compared or hashed */
     J_MAX_INT_BITS = 65536,
@@ -329,7 +331,8 @@ void jrt_fail(jrt *rt, const char *fmt, ...) __attribute__((format(printf, 2, 3)
 void jrt_fail_code(jrt *rt, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4))) JNORETURN;
 void jrt_fail_text(jrt *rt, m5_slice text) JNORETURN;
 void j_step(jrt *rt, uint64_t n);
-void j_enter(jrt *rt); /* value nesting */
+void j_deeper(jrt *rt); /* nesting of evaluation; undone by rt->eval_depth-- */
+void j_enter(jrt *rt);  /* value nesting */
 void j_leave(jrt *rt);
 
 /* Text under construction. begin/end nest like brackets; what lies between goes to the innermost one. */

@@ -91,6 +91,11 @@ void j_step(jrt *rt, uint64_t n)
     rt->steps -= n;
 }
 
+void j_deeper(jrt *rt)
+{
+    if (++rt->eval_depth > J_MAX_EVAL_DEPTH) jrt_fail_code(rt, M5_ERR_LIMIT, "the template recurses too deep");
+}
+
 void j_enter(jrt *rt)
 {
     if (++rt->value_depth > J_MAX_VALUE_DEPTH) jrt_fail_code(rt, M5_ERR_LIMIT, "a value is nested more than %d deep", J_MAX_VALUE_DEPTH);

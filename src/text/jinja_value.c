@@ -663,9 +663,11 @@ bool jiter_next(jrt *rt, jiter *it, jval *out)
 {
     if (it->done) return false;
     j_step(rt, 1);
-    if (it->next(rt, it, out)) return true;
-    it->done = true;
-    return false;
+    j_deeper(rt); /* iterators over iterators may be stacked without end */
+    bool more = it->next(rt, it, out);
+    rt->eval_depth--;
+    it->done = !more;
+    return more;
 }
 
 static bool next_seq(jrt *rt, jiter *it, jval *out)

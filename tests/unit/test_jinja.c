@@ -196,6 +196,8 @@ static void test_limits(void)
     check_bomb("{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", M5_ERR_LIMIT);
     check_bomb("{% set a = 'a' * 100000 %}{% for i in range(100000) %}{% if ('a' * 50000 ~ 'b') in a %}{% endif %}{% endfor %}", M5_ERR_LIMIT);
     check_bomb("{% set a = 'ab' * 100000 %}{% for i in range(100000) %}{% if a == 'x' ~ a[1:] %}{% endif %}{% endfor %}", M5_ERR_LIMIT);
+    check_bomb("{% set ns = namespace(g=[1]) %}{% for i in range(20000) %}{% set ns.g = ns.g|select %}{% endfor %}{{ ns.g|list }}", M5_ERR_LIMIT);
+    check_bomb("{% macro f(x) %}{{ '{}'.format('{}'.format('{}'.format(f(x)))) }}{% endmacro %}{{ f(1) }}", M5_ERR_LIMIT);
     check_bomb("{{ range(1, 100000)|map('string')|join|int }}{{ 'x'.join(range(100000)|map('string')) * 100 }}", M5_ERR_LIMIT);
     check_bomb("{{ strftime_now('%99999999d') * 10000000 }}", M5_ERR_LIMIT);
     check_deep("{{ ", "(", "1", ")", 5000);
