@@ -3,7 +3,9 @@
  *
  * vpmaddubsw multiplies unsigned codes by signed activations and adds pairs into 16 bits. Codes of 4 bits stay exact in 16 bits over a whole block
  * (8 quads x 2 x 15 x 127 = 30 480), so a block costs 8 multiplies, 8 adds and one widening; 5 bits over 4 quads (31 496), 6 bits over 2 (32 004).
- * Codes of 8 bits and table values are signed: |w| times the activation with w's sign, widened at once (2 x 128 x 127 = 32 512). */
+ * Codes of 8 bits and table values are signed: |w| times the activation with w's sign, widened at once (2 x 128 x 127 = 32 512). The two halves of
+ * a block are done one after the other for all tokens, so that eight registers hold the codes of all 16 rows and a broadcast of activations
+ * serves both row halves: with one broadcast for each product the load ports were the limit (186 Gop/s against 247 for Q4_0). */
 #include "kernels/kernels.h"
 #include "kernels/tile_read.h"
 
@@ -43,69 +45,51 @@ INLINE int quads_in_16(m5_tile_kind kind)
     case M5_TILE_Q5_0:
     case M5_TILE_Q5_1:
     case M5_TILE_Q5_K:
-    case M5_TILE_MXFP4: return 4;
+    case M5_TILE_MXFP4:
+    case M5_TILE_Q2_K: /* scales differ between the halves of a block */
+    case M5_TILE_Q3_K: return 4;
     case M5_TILE_Q6_K: return 2;
     default: return 8;
     }
 }
 
-/* Codes of the eight quads of one block and eight rows: unsigned, or signed for is_signed kinds. */
-INLINE void unpack_block(m5_tile_kind kind, const uint8_t *c, int blk, __m256i w[8])
+/* Codes of quads 4p .. 4p + 3 of one block and eight rows: unsigned, or signed for is_signed kinds. */
+INLINE void unpack_quads(m5_tile_kind kind, const uint8_t *c, int blk, int p, __m256i w[4])
 {
     const __m256i low = _mm256_set1_epi8(15), two = _mm256_set1_epi8(3);
     const int half = blk / 4, pos = blk % 4;
-    switch (kind) {
-    case M5_TILE_Q8_0:
-    case M5_TILE_MLX8_F16:
-    case M5_TILE_MLX8_BF16:
-        for (int i = 0; i < 8; i++) w[i] = _mm256_xor_si256(chunk(c, blk * 8 + i), _mm256_set1_epi8(-128));
-        return;
-    case M5_TILE_Q5_0:
-    case M5_TILE_Q5_1: {
-        const __m256i high = chunk(c, blk * 5 + 4), bit = _mm256_set1_epi8(16);
-        for (int i = 0; i < 4; i++) {
-            const __m256i v = chunk(c, blk * 5 + i);
-            w[i] = _mm256_or_si256(_mm256_and_si256(v, low), _mm256_and_si256(bits_up(high, 4 - i), bit));
-            w[i + 4] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(v, 4), low), _mm256_and_si256(bits_up(high, -i), bit));
+    for (int i = 0; i < 4; i++) {
+        const int q = 4 * p + i;
+        switch (kind) {
+        case M5_TILE_Q8_0:
+        case M5_TILE_MLX8_F16:
+        case M5_TILE_MLX8_BF16: w[i] = _mm256_xor_si256(chunk(c, blk * 8 + q), _mm256_set1_epi8(-128)); break;
+        case M5_TILE_Q5_0:
+        case M5_TILE_Q5_1:
+            w[i] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, blk * 5 + i), 4 * p), low),
+                                   _mm256_and_si256(bits_up(chunk(c, blk * 5 + 4), 4 - q), _mm256_set1_epi8(16)));
+            break;
+        case M5_TILE_Q4_K: w[i] = _mm256_and_si256(_mm256_srli_epi32(chunk(c, blk / 2 * 8 + q), blk % 2 * 4), low); break;
+        case M5_TILE_Q5_K:
+            w[i] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, 8 + blk / 2 * 8 + q), blk % 2 * 4), low),
+                                   _mm256_and_si256(bits_up(chunk(c, q), 4 - blk), _mm256_set1_epi8(16)));
+            break;
+        case M5_TILE_Q6_K:
+            w[i] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, half * 24 + (pos % 2 ? 16 + q : 2 * q)), pos / 2 * 4), low),
+                                   _mm256_and_si256(bits_up(chunk(c, half * 24 + 2 * q + 1), 4 - 2 * pos), _mm256_set1_epi8(48)));
+            break;
+        case M5_TILE_Q2_K: w[i] = _mm256_and_si256(_mm256_srli_epi32(chunk(c, half * 8 + q), 2 * pos), two); break;
+        case M5_TILE_Q3_K:
+            w[i] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, 8 + half * 8 + q), 2 * pos), two),
+                                   _mm256_and_si256(bits_up(chunk(c, q), 2 - blk), _mm256_set1_epi8(4)));
+            break;
+        default: w[i] = _mm256_and_si256(_mm256_srli_epi32(chunk(c, blk * 4 + i), 4 * p), low); break;
         }
-        return;
-    }
-    case M5_TILE_Q4_K:
-        for (int i = 0; i < 8; i++) w[i] = _mm256_and_si256(_mm256_srli_epi32(chunk(c, blk / 2 * 8 + i), blk % 2 * 4), low);
-        return;
-    case M5_TILE_Q5_K:
-        for (int i = 0; i < 8; i++) {
-            const __m256i h = _mm256_and_si256(bits_up(chunk(c, i), 4 - blk), _mm256_set1_epi8(16));
-            w[i] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, 8 + blk / 2 * 8 + i), blk % 2 * 4), low), h);
+        if (kind == M5_TILE_IQ4_NL || kind == M5_TILE_IQ4_XS || kind == M5_TILE_MXFP4) {
+            const int8_t *values = kind == M5_TILE_MXFP4 ? m5_mxfp4_values : m5_iq4_values;
+            const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)values));
+            w[i] = _mm256_shuffle_epi8(kind == M5_TILE_MXFP4 ? _mm256_add_epi8(table, _mm256_set1_epi8(16)) : table, w[i]);
         }
-        return;
-    case M5_TILE_Q6_K:
-        for (int i = 0; i < 8; i++) {
-            const __m256i h = _mm256_and_si256(bits_up(chunk(c, half * 24 + 2 * i + 1), 4 - 2 * pos), _mm256_set1_epi8(48));
-            w[i] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, half * 24 + (pos % 2 ? 16 + i : 2 * i)), pos / 2 * 4), low), h);
-        }
-        return;
-    case M5_TILE_Q2_K:
-        for (int i = 0; i < 8; i++) w[i] = _mm256_and_si256(_mm256_srli_epi32(chunk(c, half * 8 + i), 2 * pos), two);
-        return;
-    case M5_TILE_Q3_K:
-        for (int i = 0; i < 8; i++) {
-            const __m256i h = _mm256_and_si256(bits_up(chunk(c, i), 2 - blk), _mm256_set1_epi8(4));
-            w[i] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, 8 + half * 8 + i), 2 * pos), two), h);
-        }
-        return;
-    default:
-        for (int i = 0; i < 4; i++) {
-            const __m256i v = chunk(c, blk * 4 + i);
-            w[i] = _mm256_and_si256(v, low);
-            w[i + 4] = _mm256_and_si256(_mm256_srli_epi32(v, 4), low);
-        }
-    }
-    if (kind == M5_TILE_IQ4_NL || kind == M5_TILE_IQ4_XS || kind == M5_TILE_MXFP4) {
-        const int8_t *values = kind == M5_TILE_MXFP4 ? m5_mxfp4_values : m5_iq4_values;
-        const __m256i table = _mm256_add_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)values)),
-                                              _mm256_set1_epi8(kind == M5_TILE_MXFP4 ? 16 : 0));
-        for (int i = 0; i < 8; i++) w[i] = _mm256_shuffle_epi8(table, w[i]);
     }
 }
 
@@ -182,59 +166,51 @@ INLINE scales load_scales(m5_tile_kind kind, const uint8_t *head, int h, int blk
     return s;
 }
 
-INLINE __m256i dot_signed(const __m256i w[8], const int8_t *q, __m256i dot)
+INLINE bool is_halves(m5_tile_kind kind) { return kind == M5_TILE_Q6_K || kind == M5_TILE_Q3_K || kind == M5_TILE_Q2_K; }
+
+/* Half p of a block (four quads) of both row halves times one token: 16-bit sums where a whole block fits, else 32-bit sums. The broadcasts are
+ * shared by the row halves: loads, not arithmetic, are what the processor runs out of. */
+INLINE void dot_quads(m5_tile_kind kind, const __m256i w[2][4], const scales s[2], const m5_tile_x *x, int64_t at, int p, __m256i dot[2])
 {
+    const int8_t *q = x->q + at * M5_TILE_BLOCK + 16 * p;
     const __m256i one = _mm256_set1_epi16(1);
-    for (int i = 0; i < 8; i++) {
-        const __m256i x = _mm256_sign_epi8(bcast_i32(q + 4 * i), w[i]);
-        dot = _mm256_add_epi32(dot, _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w[i]), x), one));
+    const int per_16 = quads_in_16(kind) < 4 ? quads_in_16(kind) : 4;
+    __m256i wide[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()}, sum[2];
+    for (int i = 0; i < 4; i++) {
+        const __m256i b = bcast_i32(q + 4 * i);
+        for (int h = 0; h < 2; h++) {
+            if (is_signed(kind)) {
+                const __m256i m = _mm256_maddubs_epi16(_mm256_abs_epi8(w[h][i]), _mm256_sign_epi8(b, w[h][i]));
+                wide[h] = _mm256_add_epi32(wide[h], _mm256_madd_epi16(m, one));
+                continue;
+            }
+            const __m256i m = _mm256_maddubs_epi16(w[h][i], b);
+            sum[h] = i % per_16 == 0 ? m : _mm256_add_epi16(sum[h], m);
+            if (quads_in_16(kind) < 8 && (i + 1) % per_16 == 0) {
+                wide[h] = _mm256_add_epi32(wide[h], _mm256_madd_epi16(sum[h], is_halves(kind) ? s[h].sc[p] : one));
+            }
+        }
     }
-    return dot;
-}
-
-/* Quads [first, first + n) times activations, in 16 bits: pairs of columns. */
-INLINE __m256i dot_16(const __m256i w[8], const int8_t *q, int first, int n)
-{
-    __m256i s = _mm256_maddubs_epi16(w[first], bcast_i32(q + 4 * first));
-    for (int i = first + 1; i < first + n; i++) s = _mm256_add_epi16(s, _mm256_maddubs_epi16(w[i], bcast_i32(q + 4 * i)));
-    return s;
-}
-
-/* Sum over both halves of scale times dot. */
-INLINE __m256i dot_halves(m5_tile_kind kind, const __m256i w[8], const scales *s, const m5_tile_x *x, int64_t at)
-{
-    const int8_t *q = x->q + at * M5_TILE_BLOCK;
-    __m256i dot = _mm256_setzero_si256();
     for (int h = 0; h < 2; h++) {
-        const int n = quads_in_16(kind) < 4 ? quads_in_16(kind) : 4;
-        for (int i = 0; i < 4; i += n) dot = _mm256_add_epi32(dot, _mm256_madd_epi16(dot_16(w, q, 4 * h + i, n), s->sc[h]));
-        if (offset_bits(kind) >= 0) {
+        dot[h] = !is_signed(kind) && quads_in_16(kind) == 8 ? sum[h] : wide[h];
+        if (is_halves(kind) && offset_bits(kind) >= 0) {
             /* |nhalf| <= 2032: half the offset times it fits 16 bits, and both halves of the lane add up to the offset. */
-            const __m256i sum = _mm256_set1_epi16((int16_t)(x->nhalf[2 * at + h] * (1 << offset_bits(kind)) / 2));
-            dot = _mm256_add_epi32(dot, _mm256_madd_epi16(sum, s->sc[h]));
+            const __m256i off = _mm256_set1_epi16((int16_t)(x->nhalf[2 * at + p] * (1 << offset_bits(kind)) / 2));
+            dot[h] = _mm256_add_epi32(dot[h], _mm256_madd_epi16(off, s[h].sc[p]));
         }
     }
-    return dot;
 }
 
-INLINE __m256 add_block(m5_tile_kind kind, __m256 a, const __m256i w[8], const scales *s, const m5_tile_x *x, int64_t at)
+/* Both halves of a block together, added to the sum of eight rows. */
+INLINE __m256 add_block(m5_tile_kind kind, __m256 a, __m256i dot0, __m256i dot1, const scales *s, const m5_tile_x *x, int64_t at)
 {
-    const int8_t *q = x->q + at * M5_TILE_BLOCK;
-    const int bits = offset_bits(kind), n = quads_in_16(kind);
+    const int bits = offset_bits(kind);
     const __m256 d = _mm256_mul_ps(s->d, _mm256_set1_ps(x->d[at]));
-    __m256i dot;
-    if (kind == M5_TILE_Q6_K || kind == M5_TILE_Q3_K || kind == M5_TILE_Q2_K) {
-        dot = dot_halves(kind, w, s, x, at);
-    } else {
-        const __m256i one = _mm256_set1_epi16(1), start = bits >= 0 ? _mm256_slli_epi32(bcast_i32(&x->nsum[at]), bits) : _mm256_setzero_si256();
-        if (kind == M5_TILE_MLX8_F16 || kind == M5_TILE_MLX8_BF16) {
-            dot = dot_signed(w, q, _mm256_sub_epi32(_mm256_setzero_si256(), start));
-        } else if (is_signed(kind)) {
-            dot = dot_signed(w, q, start);
-        } else {
-            dot = start;
-            for (int i = 0; i < 8; i += n) dot = _mm256_add_epi32(dot, _mm256_madd_epi16(dot_16(w, q, i, n), one));
-        }
+    __m256i dot = !is_signed(kind) && quads_in_16(kind) == 8 ? _mm256_madd_epi16(_mm256_add_epi16(dot0, dot1), _mm256_set1_epi16(1))
+                                                             : _mm256_add_epi32(dot0, dot1);
+    if (bits >= 0 && !is_halves(kind)) {
+        const __m256i off = _mm256_slli_epi32(bcast_i32(&x->nsum[at]), bits);
+        dot = kind == M5_TILE_MLX8_F16 || kind == M5_TILE_MLX8_BF16 ? _mm256_sub_epi32(dot, off) : _mm256_add_epi32(dot, off);
     }
     a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, a);
     if (m5_tile_has_min(kind)) a = _mm256_fmadd_ps(s->m, _mm256_set1_ps(x->dsum[at]), a);
@@ -252,20 +228,24 @@ INLINE void tile_int(m5_tile_kind kind, int group_blk, int n_tok, float *acc, co
     const m5_tile_x copy = *xp, *x = &copy; /* the stores to acc cannot change a local copy: its pointers stay in registers */
     const int n = n_tok ? n_tok : x->n_tok;
     __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    __m256i first[M5_TILE_TOK][2]; /* of the first half of a block, while the second is computed */
     for (int i = 0; i < 2 * n; i++) _mm256_storeu_ps(acc + 8 * i, sum[0]);
     int64_t at = 0;
     for (int64_t g = 0; g < s->n_group; g++, tile += s->group_bytes) {
         for (int blk = 0; blk < group_blk; blk++, at += n) {
-            for (int h = 0; h < 2; h++) {
-                __m256i w[8];
-                unpack_block(kind, tile + s->head_bytes + 32 * h, blk, w);
-                const scales sc = load_scales(kind, tile, h, blk);
-                if (n_tok == 1) {
-                    sum[h] = add_block(kind, sum[h], w, &sc, x, at);
-                    continue;
+            const scales sc[2] = {load_scales(kind, tile, 0, blk), load_scales(kind, tile, 1, blk)};
+            __m256i w[2][4];
+            for (int h = 0; h < 2; h++) unpack_quads(kind, tile + s->head_bytes + 32 * h, blk, 0, w[h]);
+            for (int t = 0; t < n; t++) dot_quads(kind, w, sc, x, at + t, 0, first[t]);
+            for (int h = 0; h < 2; h++) unpack_quads(kind, tile + s->head_bytes + 32 * h, blk, 1, w[h]);
+            for (int t = 0; t < n; t++) {
+                __m256i second[2];
+                dot_quads(kind, w, sc, x, at + t, 1, second);
+                for (int h = 0; h < 2; h++) {
+                    float *a = acc + M5_TILE_ROWS * t + 8 * h;
+                    if (n_tok == 1) sum[h] = add_block(kind, sum[h], first[0][h], second[h], &sc[h], x, at);
+                    else _mm256_storeu_ps(a, add_block(kind, _mm256_loadu_ps(a), first[t][h], second[h], &sc[h], x, at + t));
                 }
-                float *a = acc + 8 * h;
-                for (int t = 0; t < n; t++, a += M5_TILE_ROWS) _mm256_storeu_ps(a, add_block(kind, _mm256_loadu_ps(a), w, &sc, x, at + t));
             }
         }
     }
