@@ -9,7 +9,6 @@
 int64_t m5_bind_dim(const m5_config *c, const m5_layer_config *l, m5_dim d)
 {
     switch (d) {
-    case M5_D_ANY: return 0;
     case M5_D_1: return 1;
     case M5_D_EMBD: return c->n_embd;
     case M5_D_2EMBD: return 2 * (int64_t)c->n_embd;

@@ -126,7 +126,6 @@ void m5_gguf_moe(m5_config *c, m5_source *s, bool renorm);
 
 /* Sizes by name; the binder evaluates them for a layer. */
 typedef enum m5_dim {
-    M5_D_ANY,
     M5_D_1,
     M5_D_EMBD,
     M5_D_2EMBD,
