@@ -44,7 +44,10 @@ typedef struct m5_cli_opts {
     bool json, tensors;
     /* debug */
     const char *ids, *tokenizer, *template_file, *input, *bos, *eos, *now;
+    const char *batch_with;
     bool all, special, user_text, jsonl;
+    /* cache */
+    bool bad;
     /* everywhere */
     bool verbose, quiet, help, version;
     m5_cli_list args; /* what is not an option */
@@ -60,7 +63,7 @@ typedef struct m5_cli_command {
 /* Order of the table in main.c; the option table names commands by these bits. */
 enum {
     CMD_SERVE = 1 << 0, CMD_RUN = 1 << 1, CMD_CHAT = 1 << 2, CMD_INSPECT = 1 << 3, CMD_BENCH = 1 << 4, CMD_LOGITS = 1 << 5, CMD_GENERATE = 1 << 6,
-    CMD_TOKENIZE = 1 << 7, CMD_DETOKENIZE = 1 << 8, CMD_RENDER = 1 << 9, CMD_ALL = (1 << 10) - 1
+    CMD_TOKENIZE = 1 << 7, CMD_DETOKENIZE = 1 << 8, CMD_RENDER = 1 << 9, CMD_CACHE = 1 << 10, CMD_ALL = (1 << 11) - 1
 };
 extern const m5_cli_command m5_cli_commands[];
 extern const int m5_cli_n_commands;
@@ -92,6 +95,8 @@ void m5_cli_sampling(m5_sampling *s, const m5_cli_opts *o);
 void m5_cli_clear_line(void); /* wipes a progress bar on a terminal */
 /* A number of bytes for people: "512 MiB", "1.5 GiB". */
 const char *m5_cli_bytes(char buf[32], uint64_t bytes);
+/* Folder for prompt state in the user's cache folder; empty without one. */
+void m5_cli_cache_dir(m5_buf *out);
 int m5_cli_read_stdin(m5_buf *out); /* CLI_*; complains itself */
 
 /* cmd_*.c */
@@ -104,6 +109,8 @@ int m5_cmd_debug_logits(const m5_cli_opts *o);
 int m5_cmd_debug_generate(const m5_cli_opts *o);
 int m5_cmd_debug_tokenize(const m5_cli_opts *o);
 int m5_cmd_debug_detokenize(const m5_cli_opts *o);
+int m5_cli_open_tokenizer(m5_tokenizer **t, const char *path); /* CLI_*; complains itself */
+int m5_cmd_cache(const m5_cli_opts *o);
 int m5_cmd_debug_render(const m5_cli_opts *o);
 
 #endif

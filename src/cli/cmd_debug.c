@@ -21,7 +21,7 @@ static int no_arguments(const m5_cli_opts *o, const char *command)
     return o->args.n ? m5_cli_usage("'%s' is one argument too many. See 'm5-infer debug %s --help'.", o->args.items[0], command) : CLI_OK;
 }
 
-/* ---- logits, generate ---- */
+/* ---- logits ---- */
 
 typedef struct forward {
     m5_model *model;
@@ -110,57 +110,21 @@ int m5_cmd_debug_logits(const m5_cli_opts *o)
     return rc;
 }
 
-static int32_t likeliest(const float *x, int n)
-{
-    int32_t best = 0;
-    for (int32_t i = 1; i < n; i++)
-        if (x[i] > x[best] || isnan(x[best])) best = i;
-    return best;
-}
-
-int m5_cmd_debug_generate(const m5_cli_opts *o)
-{
-    forward f = {0};
-    m5_error err = {0};
-    m5_buf out = {0};
-    int rc = open_forward(&f, o, "generate");
-    size_t fed = 0, n_prompt = f.ids.n;
-    for (int made = 0; !rc && made < o->max_tokens;) {
-        int n = f.ids.n - fed < (size_t)f.chunk ? (int)(f.ids.n - fed) : f.chunk;
-        bool last = fed + (size_t)n == f.ids.n;
-        m5_run run = {.seq = f.seq, .ids = f.ids.p + fed, .n_tok = n, .n_out = last};
-        if (m5_model_forward(f.model, &run, 1, f.logits, &err)) {
-            rc = m5_cli_fail(&err);
-            break;
-        }
-        fed += (size_t)n;
-        if (!last) continue;
-        if (m5_ids_push(&f.ids, likeliest(f.logits, f.n_vocab))) {
-            m5_error_set(&err, M5_ERR_NOMEM, "out of memory for ids");
-            rc = m5_cli_fail(&err);
-            break;
-        }
-        made++;
-    }
-    if (!rc) {
-        for (size_t i = n_prompt; i < f.ids.n; i++) m5_buf_printf(&out, "%s%d", i > n_prompt ? "," : "", (int)f.ids.p[i]);
-        printf("{\"ids\":[%s]}\n", out.p ? out.p : "");
-    }
-    m5_buf_free(&out);
-    close_forward(&f);
-    return rc;
-}
-
 /* ---- tokenize, detokenize ---- */
+
+int m5_cli_open_tokenizer(m5_tokenizer **t, const char *path)
+{
+    m5_error err = {0};
+    return m5_vocab_open_tokenizer(t, path, &err) ? m5_cli_fail(&err) : CLI_OK;
+}
 
 static int open_tokenizer(m5_tokenizer **t, const m5_cli_opts *o, const char *command)
 {
-    m5_error err = {0};
     const char *path = o->tokenizer ? o->tokenizer : o->model;
     int rc = no_arguments(o, command);
     if (rc) return rc;
     if (!path || (o->tokenizer && o->model)) return m5_cli_usage("one of --model and --tokenizer is needed. See 'm5-infer debug %s --help'.", command);
-    return m5_vocab_open_tokenizer(t, path, &err) ? m5_cli_fail(&err) : CLI_OK;
+    return m5_cli_open_tokenizer(t, path);
 }
 
 /* Appends one output line for the text. */

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -174,4 +175,11 @@ int m5_cli_read_stdin(m5_buf *out)
     if (!out->failed) return CLI_OK;
     fputs("m5-infer: out of memory for the text on stdin\n", stderr);
     return CLI_FAILED;
+}
+
+void m5_cli_cache_dir(m5_buf *out)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && *cache) m5_buf_printf(out, "%s/m5-infer/state", cache);
+    else if (home && *home) m5_buf_printf(out, "%s/.cache/m5-infer/state", home);
 }

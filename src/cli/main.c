@@ -51,7 +51,9 @@ const m5_cli_command m5_cli_commands[] = {
      "The same numbers must come out for any --threads and --chunk.\n",
      m5_cmd_debug_logits},
     {"debug generate", "", "print the likeliest continuation of token ids as JSON",
-     "  m5-infer debug generate -m model.gguf --ids 5,6,7 -n 32  {\"ids\":[...]}\n\n"
+     "  m5-infer debug generate -m model.gguf --ids 5,6,7 -n 32  {\"ids\":[...]}\n"
+     "  m5-infer debug generate ... --cache-dir D                uses and fills kept state; adds \"cached\":N\n"
+     "  m5-infer debug generate ... --batch-with FILE            runs the id lists of FILE, one a line, in the same batch\n\n"
      "Always takes the likeliest token and does not stop at end tokens.\n",
      m5_cmd_debug_generate},
     {"debug tokenize", "", "turn the text on stdin into token ids",
@@ -69,6 +71,13 @@ const m5_cli_command m5_cli_commands[] = {
      "  m5-infer debug render --template chat.jinja --input case.json --bos '<s>' --eos '</s>'\n\n"
      "Prints the text alone, without a line end of its own. When the template fails, its message goes to stderr and the exit code is 3.\n",
      m5_cmd_debug_render},
+    {"cache", "list|show NAME|verify|clear", "look at the prompt state kept on disk",
+     "  m5-infer cache list                   what is there, most recently used first\n"
+     "  m5-infer cache show NAME -m MODEL     the prompt of one file, as text (without -m: its token ids)\n"
+     "  m5-infer cache verify                 read every file and check every sum\n"
+     "  m5-infer cache clear                  remove everything; --bad: only unfinished and damaged files\n\n"
+     "A server that runs meanwhile is not disturbed: what is gone is computed again.\n",
+     m5_cmd_cache},
 };
 const int m5_cli_n_commands = sizeof(m5_cli_commands) / sizeof(m5_cli_commands[0]);
 
@@ -106,14 +115,6 @@ static void on_ready(void *ctx, m5_engine *engine, const char *host, int port)
     fflush(stdout);
 }
 
-/* Folder for prompt state in the user's cache folder; empty without one. Caller frees. */
-static void default_cache_dir(m5_buf *out)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache && *cache) m5_buf_printf(out, "%s/m5-infer/state", cache);
-    else if (home && *home) m5_buf_printf(out, "%s/.cache/m5-infer/state", home);
-}
-
 int m5_cmd_serve(const m5_cli_opts *given)
 {
     m5_cli_opts o = *given;
@@ -131,7 +132,7 @@ int m5_cmd_serve(const m5_cli_opts *given)
     if (!o.api_key) o.api_key = getenv("M5_API_KEY");
     if (o.api_key && !*o.api_key) o.api_key = NULL;
     m5_server_options_default(&so);
-    if (!o.cache_dir) default_cache_dir(&cache_dir);
+    if (!o.cache_dir) m5_cli_cache_dir(&cache_dir);
     if (cache_dir.p) o.cache_dir = cache_dir.p;
     int rc = m5_cli_engine_options(&so.engine, &o, &load);
     if (rc) {

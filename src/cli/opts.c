@@ -30,7 +30,7 @@ typedef struct option {
 enum {
     ENGINE = CMD_SERVE | CMD_RUN | CMD_CHAT,
     FORWARD = ENGINE | CMD_BENCH | CMD_LOGITS | CMD_GENERATE,
-    ONE_MODEL = FORWARD | CMD_INSPECT | CMD_TOKENIZE | CMD_DETOKENIZE
+    ONE_MODEL = FORWARD | CMD_INSPECT | CMD_TOKENIZE | CMD_DETOKENIZE | CMD_CACHE
 };
 
 static const option options[] = {
@@ -46,7 +46,7 @@ static const option options[] = {
     {"queue", 0, OPT_INT, "N", AT(queue), CMD_SERVE, GROUP_MODEL, 1, 1 << 20, "requests that may wait (default 64); more are refused with 429"},
     {"cache-ram", 0, OPT_INT, "MIB", AT(cache_ram_mib), ENGINE, GROUP_MODEL, 0, 1 << 30,
      "memory for prompt state that outlives its request (default: a quarter of what is free, at most 8192; 0: keep none)"},
-    {"cache-dir", 0, OPT_STR, "FOLDER", AT(cache_dir), ENGINE, GROUP_MODEL, 0, 0,
+    {"cache-dir", 0, OPT_STR, "FOLDER", AT(cache_dir), ENGINE | CMD_GENERATE | CMD_CACHE, GROUP_MODEL, 0, 0,
      "keep prompt state on disk here, so that it survives a restart (serve's default: m5-infer/state in the user's cache folder; none: \"\")"},
     {"cache-disk", 0, OPT_INT, "MIB", AT(cache_disk_mib), ENGINE, GROUP_MODEL, 1, 1 << 30,
      "room for prompt state on disk (default: a tenth of what is free there, at most 16384)"},
@@ -94,10 +94,12 @@ static const option options[] = {
     {"reps", 'r', OPT_INT, "N", AT(reps), CMD_BENCH, GROUP_COMMAND, 1, 1000, "repetitions of each measurement (default 3)"},
     {"ceilings", 0, OPT_FLAG, NULL, AT(ceilings), CMD_BENCH, GROUP_COMMAND, 0, 0, "measure what the machine can do: memory bandwidth and integer peak; needs no model"},
     {"csv", 0, OPT_FLAG, NULL, AT(csv), CMD_BENCH, GROUP_COMMAND, 0, 0, "comma-separated values"},
-    {"json", 0, OPT_FLAG, NULL, AT(json), CMD_BENCH | CMD_INSPECT, GROUP_COMMAND, 0, 0, "JSON"},
+    {"json", 0, OPT_FLAG, NULL, AT(json), CMD_BENCH | CMD_INSPECT | CMD_CACHE, GROUP_COMMAND, 0, 0, "JSON"},
     {"tensors", 0, OPT_FLAG, NULL, AT(tensors), CMD_INSPECT, GROUP_COMMAND, 0, 0, "list every matrix"},
 
     {"ids", 0, OPT_STR, "5,6,7", AT(ids), CMD_LOGITS | CMD_GENERATE | CMD_DETOKENIZE, GROUP_COMMAND, 0, 0, "token ids, separated by commas or blanks"},
+    {"batch-with", 0, OPT_STR, "FILE", AT(batch_with), CMD_GENERATE, GROUP_COMMAND, 0, 0, "other id lists, one a line, that run in the same batch"},
+    {"bad", 0, OPT_FLAG, NULL, AT(bad), CMD_CACHE, GROUP_COMMAND, 0, 0, "clear: only unfinished and damaged files"},
     {"all", 0, OPT_FLAG, NULL, AT(all), CMD_LOGITS, GROUP_COMMAND, 0, 0, "one row for every position instead of the last one"},
     {"tokenizer", 0, OPT_STR, "FILE", AT(tokenizer), CMD_TOKENIZE | CMD_DETOKENIZE, GROUP_COMMAND, 0, 0, "a tokenizer.json (or a .gguf) instead of --model"},
     {"special", 0, OPT_FLAG, NULL, AT(special), CMD_TOKENIZE, GROUP_COMMAND, 0, 0, "put the begin token in front where the model has that rule"},

@@ -403,12 +403,12 @@ static void advance(m5_engine *e, m5_slot *s, const float *logits)
 
 /* ---- the loop ---- */
 
-/* After a forward: a prompt that stands at one of its places, or at its end, keeps a checkpoint. */
+/* After a forward: a prompt that stands at one of its places keeps a checkpoint. */
 static void keep_checkpoint(m5_engine *e, m5_slot *s)
 {
     int pos = m5_seq_pos(s->seq), coarse = 4 * e->checkpoint_every;
-    if (s->req->started || (pos < s->n_ids && next_checkpoint(e, s->req, pos - 1) != pos)) return;
-    bool mark = pos % coarse == 0 || pos == s->n_ids;
+    if (s->req->started || pos >= s->n_ids || next_checkpoint(e, s->req, pos - 1) != pos) return;
+    bool mark = pos % coarse == 0;
     for (int i = 0; i < s->req->n_marks; i++) mark |= s->req->marks[i] == pos;
     keep_state(e, s, mark);
 }

@@ -6,3 +6,4 @@ m5_test(test_engine SOURCES unit/test_engine.c unit/fake_model.c LIBS m5_engine 
 m5_test(test_prefix SOURCES unit/test_prefix.c LIBS m5_engine LABELS unit TIMEOUT 120)
 m5_test(test_engine_model SOURCES unit/test_engine_model.c LIBS m5_engine LABELS unit TIMEOUT 300)
 m5_test(test_store SOURCES unit/test_store.c LIBS m5_engine LABELS unit TIMEOUT 120)
+m5_test(test_marks SOURCES unit/test_marks.c LIBS m5_engine LABELS unit)
