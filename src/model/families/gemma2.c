@@ -34,7 +34,7 @@ static void from_hf(m5_config *c, m5_source *s)
     m5_config_windows(c, kinds, window);
 }
 
-/* The query scale is not in the file: the 27B (46 layers) uses n_embd / n_head, the others head_dim. */
+/* The query scale is not in the usual file: the 27B (46 layers) uses n_embd / n_head, the others head_dim. */
 static void from_gguf(m5_config *c, m5_source *s)
 {
     m5_layer_kind kinds[M5_MAX_LAYERS];
@@ -45,7 +45,8 @@ static void from_gguf(m5_config *c, m5_source *s)
     m5_gguf_rope(c, s, &rope, true);
     c->act = M5_ACT_GELU_TANH;
     c->embd_scale = sqrtf((float)c->n_embd);
-    c->attn_scale = (float)pow(c->n_layer == 46 ? (double)c->n_embd / l->n_head : l->head_dim, -0.5);
+    const double derived = pow(c->n_layer == 46 ? (double)c->n_embd / l->n_head : l->head_dim, -0.5);
+    c->attn_scale = (float)m5_src_real(s, "attention.scale", derived, 1e-6, 1e6);
     c->attn_softcap = (float)m5_src_real(s, "attn_logit_softcapping", 50, 0, 1e6);
     c->final_softcap = (float)m5_src_real(s, "final_logit_softcapping", 30, 0, 1e6);
     m5_gguf_window_pattern(s, kinds, c->n_layer, 2);

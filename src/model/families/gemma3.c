@@ -61,7 +61,7 @@ static void from_hf(m5_config *c, m5_source *s)
     read_ropes(c, s, kinds);
 }
 
-/* Not in the file: the local base (1e4 unless a newer converter wrote it), the pattern of six, the query scale. A scaling factor belongs to the
+/* Not in the file: the local base (1e4 unless a newer converter wrote it), the pattern of six, the query scale (usually). A scaling factor belongs to the
  * global layers. The 27B (62 layers) scales by n_embd / n_head, the others by head_dim. */
 static void from_gguf(m5_config *c, m5_source *s)
 {
@@ -72,7 +72,8 @@ static void from_gguf(m5_config *c, m5_source *s)
     int window = m5_src_int(s, "attention.sliding_window", 0, 0, M5_MAX_CTX);
     c->act = M5_ACT_GELU_TANH;
     c->embd_scale = sqrtf((float)c->n_embd);
-    c->attn_scale = (float)pow(c->n_layer == 62 ? (double)c->n_embd / l->n_head : l->head_dim, -0.5);
+    const double derived = pow(c->n_layer == 62 ? (double)c->n_embd / l->n_head : l->head_dim, -0.5);
+    c->attn_scale = (float)m5_src_real(s, "attention.scale", derived, 1e-6, 1e6);
     c->attn_softcap = (float)m5_src_real(s, "attn_logit_softcapping", 0, 0, 1e6);
     c->final_softcap = (float)m5_src_real(s, "final_logit_softcapping", 0, 0, 1e6);
     m5_gguf_window_pattern(s, kinds, c->n_layer, window ? 6 : 0);
