@@ -29,6 +29,11 @@ static const cp_range second_starter[] = {
     {0x11357, 0x11357}, {0x114B0, 0x114B0}, {0x114BA, 0x114BA}, {0x114BD, 0x114BD}, {0x115AF, 0x115AF},
 };
 
+/* Compatibility decompositions younger than Unicode 9, which that library does not know either. */
+static const cp_range young_compat[] = {
+    {0x32FF, 0x32FF}, {0xA7F2, 0xA7F4}, {0xAB69, 0xAB69}, {0x10781, 0x107BA}, {0x1E030, 0x1E06D}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
+};
+
 static bool in_ranges(const cp_range *r, size_t n, uint32_t cp)
 {
     size_t lo = 0, hi = n;
@@ -42,9 +47,11 @@ static bool in_ranges(const cp_range *r, size_t n, uint32_t cp)
     return lo < n && cp >= r[lo].lo;
 }
 
-static bool is_verbatim(uint32_t cp)
+static bool is_verbatim(const tok_norm *f, uint32_t cp)
 {
-    return cp >= verbatim[0].lo && in_ranges(verbatim, sizeof verbatim / sizeof verbatim[0], cp);
+    if (cp < verbatim[0].lo) return false;
+    if (f->compat && in_ranges(young_compat, sizeof young_compat / sizeof young_compat[0], cp)) return true;
+    return in_ranges(verbatim, sizeof verbatim / sizeof verbatim[0], cp);
 }
 
 /* True when nothing before cp can change it and it does not change by itself; what follows may still compose with it. */
@@ -193,7 +200,7 @@ static int apply_form(tok_work *w, sink *s, const tok_norm *f, const char *in, s
         uint32_t cp;
         int len = m5_utf8_decode(in + i, n - i, &cp);
         size_t k = len > 0 ? (size_t)len : 1;
-        if (is_verbatim(cp)) {
+        if (is_verbatim(f, cp)) {
             base = SIZE_MAX;
             i += k;
             continue;
@@ -206,7 +213,7 @@ static int apply_form(tok_work *w, sink *s, const tok_norm *f, const char *in, s
         size_t begin = base != SIZE_MAX ? base : i, end = i + k;
         while (end < n) {
             len = m5_utf8_decode(in + end, n - end, &cp);
-            if (is_verbatim(cp) || is_inert(f, cp)) break;
+            if (is_verbatim(f, cp) || is_inert(f, cp)) break;
             end += len > 0 ? (size_t)len : 1;
         }
         put_copy(s, in, copied, begin);
