@@ -8,7 +8,7 @@ shift || true
 case $preset in
   clang) scripts/deps.sh clang ;;
   fuzz) scripts/deps.sh fuzz ;;
-  aarch64) scripts/deps.sh aarch64 ;;
+  aarch64) scripts/deps.sh aarch64 && scripts/sysroot.sh >/dev/null ;;
   *) scripts/deps.sh build ;;
 esac
 mkdir -p build

@@ -13,7 +13,7 @@ declare -A sets=(
   [clang]="$build clang python3 git"
   [fuzz]="$build clang libclang-rt-14-dev"
   [style]="clang-format python3 git"
-  [aarch64]="cmake ninja-build pkg-config gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user python3 git libjansson-dev:arm64 libevent-dev:arm64 libpcre2-dev:arm64 libutf8proc-dev:arm64 libedit-dev:arm64 libxxhash-dev:arm64"
+  [aarch64]="cmake ninja-build pkg-config gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user python3 git"
   [model]="python3 python3-pip"
 )
 
@@ -45,6 +45,5 @@ if [ "$(id -u)" -ne 0 ]; then
   sudo=sudo
 fi
 echo "Installing: ${missing[*]}"
-case " $* " in *" aarch64 "*) $sudo dpkg --add-architecture arm64 ;; esac
 $sudo apt-get update -q >/dev/null
 $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null
