@@ -64,8 +64,9 @@ int m5_error_prefix(m5_error *err, const char *fmt, ...)
 const char *m5_err_name(int code)
 {
     static const char *const names[] = {
-        "M5_OK",         "M5_ERR_NOMEM",    "M5_ERR_IO",   "M5_ERR_FORMAT",   "M5_ERR_UNSUPPORTED", "M5_ERR_ARG",     "M5_ERR_LIMIT",
-        "M5_ERR_CANCELLED", "M5_ERR_NOTFOUND", "M5_ERR_BUSY", "M5_ERR_TEMPLATE", "M5_ERR_CONTEXT",     "M5_ERR_INTERNAL",
+        "M5_OK",           "M5_ERR_NOMEM",   "M5_ERR_IO",        "M5_ERR_FORMAT",   "M5_ERR_UNSUPPORTED",
+        "M5_ERR_ARG",      "M5_ERR_LIMIT",   "M5_ERR_CANCELLED", "M5_ERR_NOTFOUND", "M5_ERR_BUSY",
+        "M5_ERR_TEMPLATE", "M5_ERR_CONTEXT", "M5_ERR_INTERNAL",
     };
     int i = -code;
     if (i < 0 || i >= (int)(sizeof names / sizeof names[0])) return "M5_ERR_UNKNOWN";

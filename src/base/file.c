@@ -145,7 +145,8 @@ static int write_all(int fd, const char *p, size_t n)
 }
 
 /* Writes parts in pieces to a new file beside path, and renames it. */
-static int write_beside(const char *path, const m5_file_part *parts, int n_part, int mode, bool sync, bool (*pace)(void *, size_t), void *ctx, m5_error *err)
+static int write_beside(const char *path, const m5_file_part *parts, int n_part, int mode, bool sync, bool (*pace)(void *, size_t), void *ctx,
+                        m5_error *err)
 {
     enum { PIECE_BYTES = 1 << 20 };
     int rc = 0, fd = -1;
@@ -160,11 +161,14 @@ static int write_beside(const char *path, const m5_file_part *parts, int n_part,
     for (int i = 0; i < n_part && rc == 0; i++) {
         for (size_t at = 0; at < parts[i].n && rc == 0; at += PIECE_BYTES) {
             size_t n = parts[i].n - at < PIECE_BYTES ? parts[i].n - at : PIECE_BYTES;
-            if (pace && !pace(ctx, n)) rc = m5_error_set(err, M5_ERR_CANCELLED, "writing %s was given up", path);
-            else if (write_all(fd, (const char *)parts[i].p + at, n) != 0) rc = m5_error_set(err, M5_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+            if (pace && !pace(ctx, n))
+                rc = m5_error_set(err, M5_ERR_CANCELLED, "writing %s was given up", path);
+            else if (write_all(fd, (const char *)parts[i].p + at, n) != 0)
+                rc = m5_error_set(err, M5_ERR_IO, "cannot write %s: %s", path, strerror(errno));
         }
     }
-    if (rc == 0 && (fchmod(fd, (mode_t)mode) != 0 || (sync && fsync(fd) != 0))) rc = m5_error_set(err, M5_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    if (rc == 0 && (fchmod(fd, (mode_t)mode) != 0 || (sync && fsync(fd) != 0)))
+        rc = m5_error_set(err, M5_ERR_IO, "cannot write %s: %s", path, strerror(errno));
     if (rc == 0 && rename(tmp.p, path) != 0) rc = m5_error_set(err, M5_ERR_IO, "cannot rename to %s: %s", path, strerror(errno));
     if (rc) unlink(tmp.p);
 out:
@@ -178,7 +182,8 @@ int m5_file_write_atomic(const char *path, const void *data, size_t n, int mode,
     return write_beside(path, &(m5_file_part){data, n}, 1, mode, true, NULL, NULL, err);
 }
 
-int m5_file_write_parts(const char *path, const m5_file_part *parts, int n_part, int mode, bool (*pace)(void *ctx, size_t n), void *ctx, m5_error *err)
+int m5_file_write_parts(const char *path, const m5_file_part *parts, int n_part, int mode, bool (*pace)(void *ctx, size_t n), void *ctx,
+                        m5_error *err)
 {
     return write_beside(path, parts, n_part, mode, false, pace, ctx, err);
 }

@@ -32,8 +32,10 @@ static int check_depth(const char *text, size_t n, int max_depth, m5_error *err)
     for (size_t i = 0; i < n; i++) {
         char c = text[i];
         if (in_string) {
-            if (c == '\\') i++;
-            else if (c == '"') in_string = false;
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
         } else if (c == '"') {
             in_string = true;
         } else if (c == '[' || c == '{') {
@@ -53,20 +55,24 @@ static bool fits_int64(const char *p, size_t n)
     return n < 19 || (n == 19 && memcmp(p, negative ? "9223372036854775808" : "9223372036854775807", 19) <= 0);
 }
 
-/* jansson refuses integers that a long long cannot hold. With big_ints such an integer gets an exponent of zero, so that it and nothing else becomes a real. */
+/* jansson refuses integers that a long long cannot hold. With big_ints such an integer gets an exponent of zero, so that it and nothing else becomes
+ * a real. */
 static void mark_big_ints(m5_buf *out, const char *text, size_t n)
 {
     bool in_string = false;
     for (size_t i = 0; i < n;) {
         size_t len = 1;
         if (in_string) {
-            if (text[i] == '\\' && i + 1 < n) len = 2;
-            else if (text[i] == '"') in_string = false;
+            if (text[i] == '\\' && i + 1 < n)
+                len = 2;
+            else if (text[i] == '"')
+                in_string = false;
         } else if (text[i] == '"') {
             in_string = true;
         } else if (text[i] == '-' || (text[i] >= '0' && text[i] <= '9')) {
             bool whole = true;
-            for (; i + len < n && text[i + len] && strchr("0123456789+-.eE", text[i + len]); len++) whole = whole && text[i + len] >= '0' && text[i + len] <= '9';
+            for (; i + len < n && text[i + len] && strchr("0123456789+-.eE", text[i + len]); len++)
+                whole = whole && text[i + len] >= '0' && text[i + len] <= '9';
             m5_buf_append(out, text + i, len);
             if (whole && !fits_int64(text + i, len)) m5_buf_puts(out, "e0");
             i += len;
@@ -337,7 +343,14 @@ void m5_json_write_str(m5_buf *out, const char *s, size_t n)
             m5_buf_codepoint(out, 0xFFFD);
             i = k < 0 ? n : i + (size_t)k;
         } else {
-            const char *esc = c == '"' ? "\\\"" : c == '\\' ? "\\\\" : c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : c == '\b' ? "\\b" : c == '\f' ? "\\f" : NULL;
+            const char *esc = c == '"'    ? "\\\""
+                              : c == '\\' ? "\\\\"
+                              : c == '\n' ? "\\n"
+                              : c == '\r' ? "\\r"
+                              : c == '\t' ? "\\t"
+                              : c == '\b' ? "\\b"
+                              : c == '\f' ? "\\f"
+                                          : NULL;
             if (esc) {
                 m5_buf_puts(out, esc);
             } else {

@@ -47,8 +47,7 @@ static void account_add(m5_mem_kind kind, size_t bytes)
 {
     size_t now = atomic_fetch_add(&live[kind], bytes) + bytes;
     size_t seen = atomic_load(&peak[kind]);
-    while (now > seen && !atomic_compare_exchange_weak(&peak[kind], &seen, now)) {
-    }
+    while (now > seen && !atomic_compare_exchange_weak(&peak[kind], &seen, now)) {}
 }
 
 void *m5_alloc(m5_mem_kind kind, size_t bytes)

@@ -5,8 +5,8 @@
  * that waits for a request must not burn a core, so after SPIN_LIMIT looks they sleep on a condition variable. The caller and the
  * barrier wait in the same way: on a machine with fewer free cores than threads, the thread that is waited for gets to run.
  *
- * A job has a gate. Workers enter it; when no piece of a range is left the caller shuts it and waits only for those inside. So a worker that the system
- * has not woken yet, or has given no core, delays nobody. */
+ * A job has a gate. Workers enter it; when no piece of a range is left the caller shuts it and waits only for those inside. So a worker that the
+ * system has not woken yet, or has given no core, delays nobody. */
 #include "base/mem.h"
 #include "base/task.h"
 
@@ -29,10 +29,10 @@ typedef struct pool_worker {
 } pool_worker;
 
 struct m5_pool {
-    signal_word job;     /* number of the job now published */
-    signal_word done;    /* times that a worker left a job, over all jobs */
+    signal_word job;                            /* number of the job now published */
+    signal_word done;                           /* times that a worker left a job, over all jobs */
     _Alignas(LINE_BYTES) _Atomic uint64_t gate; /* job number << 32 | workers that entered * GATE_ENTERED | GATE_OPEN | workers inside */
-    signal_word barrier; /* barriers passed */
+    signal_word barrier;                        /* barriers passed */
     _Alignas(LINE_BYTES) atomic_uint n_arrived;
     _Alignas(LINE_BYTES) _Atomic int64_t next; /* of m5_pool_for */
     pthread_mutex_t lock;
@@ -149,7 +149,10 @@ void m5_pool_close(m5_pool *p)
     m5_free(p);
 }
 
-int m5_pool_size(const m5_pool *p) { return p->n_threads; }
+int m5_pool_size(const m5_pool *p)
+{
+    return p->n_threads;
+}
 
 static void publish(m5_pool *p, m5_task_fn fn, void *ctx)
 {

@@ -47,8 +47,8 @@ void m5_map_drop(const m5_map *m, size_t offset, size_t n); /* these pages will 
 int m5_file_read(char **out, size_t *n, const char *path, size_t max_bytes, m5_error *err); /* NUL-terminated; caller m5_free */
 /* Writes beside the target, syncs, renames: the target holds the old or the whole new content, never a part. */
 int m5_file_write_atomic(const char *path, const void *p, size_t n, int mode, m5_error *err);
-/* The same for a file made of parts that are not in memory together, without the sync (a torn file after a power cut must be found by its checksum). pace (may be NULL) is
- * called before each piece of at most 1 MiB and may sleep; returning false gives up with M5_ERR_CANCELLED. */
+/* The same for a file made of parts that are not in memory together, without the sync (a torn file after a power cut must be found by its
+ * checksum). pace (may be NULL) is called before each piece of at most 1 MiB and may sleep; returning false gives up with M5_ERR_CANCELLED. */
 typedef struct m5_file_part {
     const void *p;
     size_t n;

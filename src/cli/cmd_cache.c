@@ -15,10 +15,14 @@ static const char *age(int64_t unix_ms, char out[32])
 {
     int64_t s = (m5_time_unix_ms() - unix_ms) / 1000;
     if (s < 0) s = 0;
-    if (s < 120) snprintf(out, 32, "%lld s ago", (long long)s);
-    else if (s < 7200) snprintf(out, 32, "%lld min ago", (long long)(s / 60));
-    else if (s < 172800) snprintf(out, 32, "%lld h ago", (long long)(s / 3600));
-    else snprintf(out, 32, "%lld days ago", (long long)(s / 86400));
+    if (s < 120)
+        snprintf(out, 32, "%lld s ago", (long long)s);
+    else if (s < 7200)
+        snprintf(out, 32, "%lld min ago", (long long)(s / 60));
+    else if (s < 172800)
+        snprintf(out, 32, "%lld h ago", (long long)(s / 3600));
+    else
+        snprintf(out, 32, "%lld days ago", (long long)(s / 86400));
     return out;
 }
 
@@ -34,14 +38,15 @@ static int list(const char *dir, bool json)
     if (json) {
         printf("{\"dir\":\"%s\",\"files\":[", dir);
         for (size_t i = 0; i < n; i++)
-            printf("%s{\"name\":\"%s\",\"fingerprint\":\"%s\",\"n_tok\":%d,\"from\":%d,\"bytes\":%llu,\"used_unix_ms\":%lld}", i ? "," : "", f[i].name, f[i].fingerprint, f[i].n_tok,
-                   f[i].prev, (unsigned long long)f[i].n_bytes, (long long)f[i].used_unix_ms);
+            printf("%s{\"name\":\"%s\",\"fingerprint\":\"%s\",\"n_tok\":%d,\"from\":%d,\"bytes\":%llu,\"used_unix_ms\":%lld}", i ? "," : "",
+                   f[i].name, f[i].fingerprint, f[i].n_tok, f[i].prev, (unsigned long long)f[i].n_bytes, (long long)f[i].used_unix_ms);
         puts("]}");
     } else {
         if (n) printf("%-18s %8s %8s %10s  %-14s %s\n", "model", "tokens", "from", "size", "last used", "name");
         for (size_t i = 0; i < n; i++) {
             total += f[i].n_bytes;
-            printf("%-18s %8d %8d %10s  %-14s %.60s\n", f[i].fingerprint, f[i].n_tok, f[i].prev, m5_cli_bytes(bytes, f[i].n_bytes), age(f[i].used_unix_ms, when), f[i].name);
+            printf("%-18s %8d %8d %10s  %-14s %.60s\n", f[i].fingerprint, f[i].n_tok, f[i].prev, m5_cli_bytes(bytes, f[i].n_bytes),
+                   age(f[i].used_unix_ms, when), f[i].name);
         }
         printf("%zu files, %s in %s\n", n, m5_cli_bytes(bytes, total), dir);
     }

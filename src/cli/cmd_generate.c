@@ -117,8 +117,10 @@ int m5_cmd_debug_generate(const m5_cli_opts *o)
     if (!rc) {
         const member *m = &b.members[0];
         for (size_t i = 0; i < m->out.n; i++) m5_buf_printf(&out, "%s%d", i ? "," : "", (int)m->out.p[i]);
-        if (o->cache_dir) printf("{\"ids\":[%s],\"cached\":%d}\n", out.p ? out.p : "", m->usage.n_cached);
-        else printf("{\"ids\":[%s]}\n", out.p ? out.p : "");
+        if (o->cache_dir)
+            printf("{\"ids\":[%s],\"cached\":%d}\n", out.p ? out.p : "", m->usage.n_cached);
+        else
+            printf("{\"ids\":[%s]}\n", out.p ? out.p : "");
     }
     for (int i = 0; i < b.n; i++) {
         m5_request_free(b.members[i].req);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The prefix tree in memory. May touch: base, model/state. Not here: files (store.c), when to save (sched.c).
  *
- * Eviction is by value per byte: tokens that would have to be computed again over the bytes it takes to keep them, divided by the time since last use. Checkpoints
- * and leaves are the only things that can go; inner nodes become leaves when their children have gone. With recurrent layers a leaf without
- * checkpoint is worth nothing, since nobody can resume there. */
+ * Eviction is by value per byte: tokens that would have to be computed again over the bytes it takes to keep them, divided by the time since last
+ * use. Checkpoints and leaves are the only things that can go; inner nodes become leaves when their children have gone. With recurrent layers a leaf
+ * without checkpoint is worth nothing, since nobody can resume there. */
 #include "engine/prefix.h"
 
 #include "base/mem.h"
@@ -173,8 +173,10 @@ static bool evict(m5_prefix *p, uint64_t n_bytes)
     while (before - p->st.bytes < n_bytes) {
         victim v = find_victim(p);
         if (!v.n) break;
-        if (v.point) drop_point(p, v.point);
-        else unlink_node(p, v.n);
+        if (v.point)
+            drop_point(p, v.point);
+        else
+            unlink_node(p, v.n);
     }
     p->st.n_evicted_bytes += before - p->st.bytes;
     return p->st.bytes < before;
@@ -307,8 +309,8 @@ static m5_page *page_for(const m5_seq *s, m5_page *given, int depth)
     return given;
 }
 
-/* The child of `at` that holds ids[0..n_tok) of the next page: one that has these tokens already, or a tail that they extend (its page is replaced by the longer
- * one, which has the same bits up to there), or a new one. NULL when there is no room. */
+/* The child of `at` that holds ids[0..n_tok) of the next page: one that has these tokens already, or a tail that they extend (its page is replaced by
+ * the longer one, which has the same bits up to there), or a new one. NULL when there is no room. */
 static node *child_for(m5_prefix *p, node *at, const m5_seq *s, m5_page *given, const int32_t *ids, int n_tok)
 {
     node *tail = NULL;

@@ -33,7 +33,7 @@ typedef struct header {
 _Static_assert(sizeof(header) == HEADER_BYTES, "the header is 128 bytes on disk");
 
 typedef struct entry {
-    m5_hash128 key;   /* of ids[0..n_tok) */
+    m5_hash128 key; /* of ids[0..n_tok) */
     int n_tok, prev;
     uint64_t n_bytes;
 } entry;
@@ -42,7 +42,7 @@ typedef struct job {
     struct job *next;
     entry e;
     int32_t *ids;
-    m5_page **pages;  /* the pages that the file holds, referenced */
+    m5_page **pages; /* the pages that the file holds, referenced */
     int n_page;
     m5_row *row;
 } job;
@@ -55,24 +55,27 @@ struct m5_store {
     int page_tok;
     size_t page_bytes, row_bytes;
     bool recurrent;
-    m5_hasher *hasher;  /* engine thread */
+    m5_hasher *hasher; /* engine thread */
     pthread_t thread;
     bool thread_started, read_only;
 
     pthread_mutex_t mu;
-    pthread_cond_t cv;       /* work, or the end of it */
-    entry *index;            /* sorted by n_tok, then key */
+    pthread_cond_t cv; /* work, or the end of it */
+    entry *index;      /* sorted by n_tok, then key */
     size_t n_index, cap_index;
     job *queue, *queue_tail, *done;
     uint64_t pinned_bytes;
     bool busy, quit;
-    uint64_t give_up_us;     /* closing: no writing after this */
+    uint64_t give_up_us; /* closing: no writing after this */
     uint64_t backoff_until_us;
-    double pace_us;          /* writer: time until which the rate is used up */
+    double pace_us; /* writer: time until which the rate is used up */
     m5_store_stats st;
 };
 
-static size_t pad64(size_t n) { return (n + 63) / 64 * 64; }
+static size_t pad64(size_t n)
+{
+    return (n + 63) / 64 * 64;
+}
 
 static uint64_t file_bytes(int n_tok, int n_page, size_t page_bytes, size_t row_bytes)
 {
@@ -112,8 +115,10 @@ static size_t lower_bound(const m5_store *s, const entry *e)
     size_t lo = 0, hi = s->n_index;
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
-        if (compare(&s->index[mid], e) < 0) lo = mid + 1;
-        else hi = mid;
+        if (compare(&s->index[mid], e) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     return lo;
 }
@@ -247,8 +252,8 @@ static void sweep_tmp(const m5_store *s)
     m5_free(names);
 }
 
-/* Removes the least recently used files until `need` more bytes fit the budget, counting files of every process and model in the folder. Using a file touches all
- * that it stands on, so a file never outlives what it needs by being younger. Writer thread or open. */
+/* Removes the least recently used files until `need` more bytes fit the budget, counting files of every process and model in the folder. Using a file
+ * touches all that it stands on, so a file never outlives what it needs by being younger. Writer thread or open. */
 static void keep_budget(m5_store *s, uint64_t need)
 {
     m5_store_file *list = NULL;
@@ -284,8 +289,10 @@ static bool pace(void *ctx, size_t n)
     pthread_mutex_unlock(&s->mu);
     uint64_t now = m5_time_us();
     if (quit) return now < give_up;
-    if (s->pace_us < (double)now) s->pace_us = (double)now;
-    else m5_sleep_us((uint64_t)(s->pace_us - (double)now));
+    if (s->pace_us < (double)now)
+        s->pace_us = (double)now;
+    else
+        m5_sleep_us((uint64_t)(s->pace_us - (double)now));
     s->pace_us += (double)n * 1e6 / (double)s->bytes_per_s;
     return true;
 }
@@ -305,8 +312,14 @@ static int write_file(m5_store *s, const job *j, m5_error *err)
     }
     for (int i = 0; i < j->n_page; i++) sums[i] = m5_hash64(m5_page_data(j->pages[i]), s->page_bytes);
     if (j->row) sums[j->n_page] = m5_hash64(j->row->data, s->row_bytes);
-    header h = {.magic = {'M', '5', 'S', 'T', 'A', 'T', 'E', 0}, .version = FORMAT_VERSION, .header_bytes = HEADER_BYTES, .n_tok = (uint32_t)j->e.n_tok,
-                .prev = (uint32_t)j->e.prev, .page_tok = (uint32_t)s->page_tok, .n_page = (uint32_t)j->n_page, .page_bytes = s->page_bytes,
+    header h = {.magic = {'M', '5', 'S', 'T', 'A', 'T', 'E', 0},
+                .version = FORMAT_VERSION,
+                .header_bytes = HEADER_BYTES,
+                .n_tok = (uint32_t)j->e.n_tok,
+                .prev = (uint32_t)j->e.prev,
+                .page_tok = (uint32_t)s->page_tok,
+                .n_page = (uint32_t)j->n_page,
+                .page_bytes = s->page_bytes,
                 .row_bytes = j->row ? s->row_bytes : 0};
     memcpy(h.fingerprint, s->fingerprint, sizeof h.fingerprint);
     m5_hasher_update(hs, &h, sizeof h);
@@ -428,7 +441,10 @@ int m5_store_find(m5_store *s, const int32_t *ids, int n, int better_than)
     return at;
 }
 
-static m5_hash128 hash_ids(const int32_t *ids, int n) { return m5_hash128_of(ids, (size_t)n * sizeof *ids); }
+static m5_hash128 hash_ids(const int32_t *ids, int n)
+{
+    return m5_hash128_of(ids, (size_t)n * sizeof *ids);
+}
 
 void m5_store_put(m5_store *s, const int32_t *ids, int n_tok, m5_page *const *pages, m5_row *row)
 {
@@ -464,8 +480,10 @@ void m5_store_put(m5_store *s, const int32_t *ids, int n_tok, m5_page *const *pa
     /* In the index at once: later files may stand on it; the queue keeps the order, and a failed write takes it out again. */
     index_add(s, &e);
     s->pinned_bytes += e.n_bytes;
-    if (s->queue_tail) s->queue_tail->next = j;
-    else s->queue = j;
+    if (s->queue_tail)
+        s->queue_tail->next = j;
+    else
+        s->queue = j;
     s->queue_tail = j;
     pthread_cond_broadcast(&s->cv);
     pthread_mutex_unlock(&s->mu);
@@ -487,9 +505,10 @@ static int check_head(const m5_map *map, const char *path, opened *o, m5_error *
     memcpy(&o->h, map->p, sizeof o->h);
     const header *h = &o->h;
     if (memcmp(h->magic, "M5STATE", 8) != 0) return m5_error_set(err, M5_ERR_FORMAT, "%s: not a state file", path);
-    if (h->version != FORMAT_VERSION || h->header_bytes != HEADER_BYTES) return m5_error_set(err, M5_ERR_FORMAT, "%s: format version %u is not read here", path, h->version);
-    bool sane = h->n_tok >= 1 && h->n_tok <= MAX_TOK && h->prev < h->n_tok && h->page_tok >= 1 && h->page_tok <= MAX_TOK && h->page_bytes <= (uint64_t)1 << 40 &&
-                h->row_bytes <= (uint64_t)1 << 40;
+    if (h->version != FORMAT_VERSION || h->header_bytes != HEADER_BYTES)
+        return m5_error_set(err, M5_ERR_FORMAT, "%s: format version %u is not read here", path, h->version);
+    bool sane = h->n_tok >= 1 && h->n_tok <= MAX_TOK && h->prev < h->n_tok && h->page_tok >= 1 && h->page_tok <= MAX_TOK &&
+                h->page_bytes <= (uint64_t)1 << 40 && h->row_bytes <= (uint64_t)1 << 40;
     uint32_t n_page = sane ? (h->n_tok + h->page_tok - 1) / h->page_tok - h->prev / h->page_tok : 0;
     if (!sane || h->n_page != n_page || (h->page_bytes && n_page > ((uint64_t)1 << 50) / h->page_bytes) ||
         map->n != file_bytes((int)h->n_tok, (int)n_page, (size_t)h->page_bytes, (size_t)h->row_bytes))
@@ -532,13 +551,16 @@ int m5_store_verify(const char *dir, const char *name, int32_t **ids, m5_error *
     for (uint32_t i = 0; rc == 0 && i < o.h.n_page + (o.row ? 1 : 0); i++) rc = check_body(&o, i, path, err);
     if (rc == 0) {
         m5_hash128 key = hash_ids(o.ids, (int)o.h.n_tok);
-        if ((int)o.h.n_tok != e.n_tok || (int)o.h.prev != e.prev || memcmp(o.h.fingerprint, fingerprint, 16) != 0 || key.low != e.key.low || key.high != e.key.high)
+        if ((int)o.h.n_tok != e.n_tok || (int)o.h.prev != e.prev || memcmp(o.h.fingerprint, fingerprint, 16) != 0 || key.low != e.key.low ||
+            key.high != e.key.high)
             rc = m5_error_set(err, M5_ERR_FORMAT, "%s: its name does not fit its content", path);
     }
     if (rc == 0 && ids) {
         *ids = m5_alloc(M5_MEM_MISC, (size_t)o.h.n_tok * 4);
-        if (*ids) memcpy(*ids, o.ids, (size_t)o.h.n_tok * 4);
-        else rc = m5_error_set(err, M5_ERR_NOMEM, "out of memory");
+        if (*ids)
+            memcpy(*ids, o.ids, (size_t)o.h.n_tok * 4);
+        else
+            rc = m5_error_set(err, M5_ERR_NOMEM, "out of memory");
     }
     m5_map_close(&map);
     m5_free(path);
@@ -556,8 +578,9 @@ static int load_file(m5_store *s, m5_prefix *p, const entry *e, const int32_t *i
     int rc = m5_map_open_nofollow(&map, path, err);
     if (rc == 0) rc = check_head(&map, path, &o, err);
     if (rc) goto out;
-    if (memcmp(o.h.fingerprint, s->fingerprint, 16) != 0 || (int)o.h.n_tok != e->n_tok || (int)o.h.prev != e->prev || (int)o.h.page_tok != s->page_tok ||
-        o.h.page_bytes != s->page_bytes || o.h.row_bytes != (s->recurrent ? s->row_bytes : 0) || memcmp(o.ids, ids, (size_t)e->n_tok * 4) != 0) {
+    if (memcmp(o.h.fingerprint, s->fingerprint, 16) != 0 || (int)o.h.n_tok != e->n_tok || (int)o.h.prev != e->prev ||
+        (int)o.h.page_tok != s->page_tok || o.h.page_bytes != s->page_bytes || o.h.row_bytes != (s->recurrent ? s->row_bytes : 0) ||
+        memcmp(o.ids, ids, (size_t)e->n_tok * 4) != 0) {
         rc = m5_error_set(err, M5_ERR_FORMAT, "%s: belongs to another model or prompt", path);
         goto out;
     }

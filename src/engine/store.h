@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prompt state on disk: files that let a prefix be resumed in another process. Room: engine/store.c; bytes: docs/FORMATS.md.
  *
- * A file holds the pages of tokens [prev, n) (from the page that prev lies in) and the recurrent row at n; the file for prev holds what comes before. Its name
- * tells fingerprint, n, prev and the hash of ids[0..n), so that the index needs no open file. A file is written beside its name and renamed; anything torn, foreign or
- * inconsistent is logged, removed and ignored (P4). Reading and index on the engine thread, writing on a thread of its own. */
+ * A file holds the pages of tokens [prev, n) (from the page that prev lies in) and the recurrent row at n; the file for prev holds what comes before.
+ * Its name tells fingerprint, n, prev and the hash of ids[0..n), so that the index needs no open file. A file is written beside its name and renamed;
+ * anything torn, foreign or inconsistent is logged, removed and ignored (P4). Reading and index on the engine thread, writing on a thread of its own.
+ */
 #ifndef M5_ENGINE_STORE_H
 #define M5_ENGINE_STORE_H
 
@@ -13,13 +14,13 @@ typedef struct m5_store m5_store;
 
 typedef struct m5_store_options {
     const char *dir;
-    uint64_t budget_bytes;    /* of all state files in dir, whoever wrote them */
-    uint64_t bytes_per_s;     /* bound of the write rate; 0 = 200 MB/s */
-    const char *fingerprint;  /* 16 hex digits: model, arithmetic, layout */
+    uint64_t budget_bytes;   /* of all state files in dir, whoever wrote them */
+    uint64_t bytes_per_s;    /* bound of the write rate; 0 = 200 MB/s */
+    const char *fingerprint; /* 16 hex digits: model, arithmetic, layout */
 } m5_store_options;
 
 typedef struct m5_store_stats {
-    uint64_t n_files, bytes;                  /* of this fingerprint */
+    uint64_t n_files, bytes; /* of this fingerprint */
     uint64_t n_written, n_written_bytes, n_skipped, n_loaded, n_loaded_bytes, n_bad, n_evicted;
 } m5_store_stats;
 
@@ -28,13 +29,15 @@ int m5_store_open(m5_store **out, m5_model *m, const m5_store_options *o, m5_err
 /* Writes what waits, for at most a few seconds, and gives back every page. NULL allowed. */
 void m5_store_close(m5_store *s);
 
-/* Writes the state at ids[0..n_tok) behind, unless a file has it already. pages: all of the prefix, referenced until written; row NULL without recurrent layers. */
+/* Writes the state at ids[0..n_tok) behind, unless a file has it already. pages: all of the prefix, referenced until written; row NULL without
+ * recurrent layers. */
 void m5_store_put(m5_store *s, const int32_t *ids, int n_tok, m5_page *const *pages, m5_row *row);
 /* Gives back the pages of finished writes. Call it now and then. */
 void m5_store_reap(m5_store *s);
 /* Deepest position that files can restore, > better_than and < n; 0 when there is none. */
 int m5_store_find(m5_store *s, const int32_t *ids, int n, int better_than);
-/* Reads the files of ids[0..n_tok) (a position from m5_store_find) into the tree. Errors: anything wrong with a file; the tree may have got a part, all of it good. */
+/* Reads the files of ids[0..n_tok) (a position from m5_store_find) into the tree. Errors: anything wrong with a file; the tree may have got a part,
+ * all of it good. */
 int m5_store_load(m5_store *s, m5_prefix *p, const int32_t *ids, int n_tok, m5_error *err);
 void m5_store_get_stats(m5_store *s, m5_store_stats *out);
 /* Waits until everything queued is written; tests and short-lived commands. */

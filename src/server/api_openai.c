@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OpenAI dialect, reading side: request body -> neutral turn. Field names: OpenAI's API reference, and the spellings that llama.cpp's and vLLM's servers made
- * customary. May touch: base, turn.h. Not here: running or writing (api_openai_write.c). */
+/* OpenAI dialect, reading side: request body -> neutral turn. Field names: OpenAI's API reference, and the spellings that llama.cpp's and vLLM's
+ * servers made customary. May touch: base, turn.h. Not here: running or writing (api_openai_write.c). */
 #include "server/api_openai.h"
 
 #include "base/task.h"
@@ -27,7 +27,8 @@ static int get_int(const m5_json *o, const char *key, int64_t lo, int64_t hi, in
     int64_t i = m5_json_int(v);
     /* Some clients send 5.0 for 5. */
     bool whole = m5_json_typeof(v) == M5_JSON_INT || (m5_json_typeof(v) == M5_JSON_REAL && m5_json_real(v) == (double)i);
-    if (!whole || i < lo || i > hi) return m5_api_fail(ae, 400, key, "'%s' must be an integer between %lld and %lld", key, (long long)lo, (long long)hi);
+    if (!whole || i < lo || i > hi)
+        return m5_api_fail(ae, 400, key, "'%s' must be an integer between %lld and %lld", key, (long long)lo, (long long)hi);
     *out = i;
     return 0;
 }
@@ -46,14 +47,42 @@ static int oom(m5_api_error *ae)
     return m5_api_fail(ae, 503, "", "out of memory");
 }
 
-/* Fields that would change the answer but are not built here. Their neutral values pass; anything else is an error: ignoring them would answer another
- * question than the one asked. */
+/* Fields that would change the answer but are not built here. Their neutral values pass; anything else is an error: ignoring them would answer
+ * another question than the one asked. */
 static int check_unsupported(const m5_json *o, m5_api_error *ae)
 {
     static const char *const keys[] = {
-        "dry_multiplier", "mirostat", "xtc_probability", "dynatemp_range", "top_n_sigma", "grammar", "json_schema", "guided_json", "guided_regex", "guided_choice",
-        "guided_grammar", "structured_outputs", "regex", "ebnf", "best_of", "suffix", "min_tokens", "min_new_tokens", "bad_words", "allowed_token_ids", "prompt_logprobs",
-        "functions", "function_call", "audio", "prediction", "web_search_options", "use_beam_search", "lora", "truncate_prompt_tokens", "stop_token_ids", "include_stop_str_in_output",
+        "dry_multiplier",
+        "mirostat",
+        "xtc_probability",
+        "dynatemp_range",
+        "top_n_sigma",
+        "grammar",
+        "json_schema",
+        "guided_json",
+        "guided_regex",
+        "guided_choice",
+        "guided_grammar",
+        "structured_outputs",
+        "regex",
+        "ebnf",
+        "best_of",
+        "suffix",
+        "min_tokens",
+        "min_new_tokens",
+        "bad_words",
+        "allowed_token_ids",
+        "prompt_logprobs",
+        "functions",
+        "function_call",
+        "audio",
+        "prediction",
+        "web_search_options",
+        "use_beam_search",
+        "lora",
+        "truncate_prompt_tokens",
+        "stop_token_ids",
+        "include_stop_str_in_output",
     };
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const m5_json *v = m5_json_get(o, keys[i]);
@@ -79,7 +108,8 @@ static int check_unsupported(const m5_json *o, m5_api_error *ae)
     const m5_json *rf = m5_json_get(o, "response_format");
     if (m5_json_typeof(rf) == M5_JSON_OBJECT) {
         m5_slice type = m5_json_str(m5_json_get(rf, "type"));
-        if (!m5_slice_is(type, "text")) return m5_api_fail(ae, 400, "response_format", "response_format of type '%.*s' is not supported by this server", (int)type.n, type.p);
+        if (!m5_slice_is(type, "text"))
+            return m5_api_fail(ae, 400, "response_format", "response_format of type '%.*s' is not supported by this server", (int)type.n, type.p);
     } else if (m5_json_typeof(rf) != M5_JSON_NONE && m5_json_typeof(rf) != M5_JSON_NULL) {
         return m5_api_fail(ae, 400, "response_format", "'response_format' must be an object");
     }
@@ -100,7 +130,8 @@ static int parse_stop(m5_turn *t, const m5_json *o, m5_api_error *ae)
     for (size_t i = 0; i < n; i++) {
         const m5_json *item = type == M5_JSON_STRING ? v : m5_json_at(v, i);
         m5_slice s = m5_json_str(item);
-        if (m5_json_typeof(item) != M5_JSON_STRING || memchr(s.p, 0, s.n)) return m5_api_fail(ae, 400, "stop", "'stop' must hold strings without NUL");
+        if (m5_json_typeof(item) != M5_JSON_STRING || memchr(s.p, 0, s.n))
+            return m5_api_fail(ae, 400, "stop", "'stop' must hold strings without NUL");
         if (s.n == 0) continue;
         list[k] = m5_arena_strndup(&t->arena, s.p, s.n);
         if (!list[k++]) return oom(ae);
@@ -127,7 +158,8 @@ static int parse_bias(m5_turn *t, const m5_json *o, const m5_turn_defaults *def,
         long long id = -1;
         char rest;
         if (key.n == 0 || key.n > 12 || sscanf(key.p, "%lld%c", &id, &rest) != 1 || id < 0 || id >= def->n_vocab)
-            return m5_api_fail(ae, 400, "logit_bias", "'logit_bias' key '%.*s' is not a token id of this model", (int)(key.n > 40 ? 40 : key.n), key.p);
+            return m5_api_fail(ae, 400, "logit_bias", "'logit_bias' key '%.*s' is not a token id of this model", (int)(key.n > 40 ? 40 : key.n),
+                               key.p);
         /* llama.cpp's `false` forbids a token. */
         bool ban = m5_json_typeof(val) == M5_JSON_BOOL && !m5_json_bool(val);
         double b = ban ? -100 : m5_json_real(val);
@@ -166,11 +198,13 @@ static int parse_common(m5_turn *t, const m5_json *o, const m5_turn_defaults *de
         return m5_api_fail(ae, 400, "model", "'model' must be a string");
     }
     int64_t top_k = s->top_k, last_n = s->penalty_last_n, n = 1, max = -2, seed = 0;
-    if (get_real(o, "temperature", 0, 100, &s->temperature, ae) || get_real(o, "top_p", 0, 1, &s->top_p, ae) || get_real(o, "min_p", 0, 1, &s->min_p, ae) ||
-        get_real(o, "typical_p", 0, 1, &s->typical_p, ae) || get_int(o, "top_k", -1, INT32_MAX, &top_k, ae) ||
-        get_real(o, "repeat_penalty", 0.01, 100, &s->repetition_penalty, ae) || get_real(o, "repetition_penalty", 0.01, 100, &s->repetition_penalty, ae) ||
+    if (get_real(o, "temperature", 0, 100, &s->temperature, ae) || get_real(o, "top_p", 0, 1, &s->top_p, ae) ||
+        get_real(o, "min_p", 0, 1, &s->min_p, ae) || get_real(o, "typical_p", 0, 1, &s->typical_p, ae) ||
+        get_int(o, "top_k", -1, INT32_MAX, &top_k, ae) || get_real(o, "repeat_penalty", 0.01, 100, &s->repetition_penalty, ae) ||
+        get_real(o, "repetition_penalty", 0.01, 100, &s->repetition_penalty, ae) ||
         get_real(o, "presence_penalty", -2, 2, &s->presence_penalty, ae) || get_real(o, "frequency_penalty", -2, 2, &s->frequency_penalty, ae) ||
-        get_int(o, "repeat_last_n", -1, INT32_MAX, &last_n, ae) || get_int(o, "n", 1, M5_MAX_CHOICES, &n, ae) || get_bool(o, "ignore_eos", &t->gen.ignore_eos, ae))
+        get_int(o, "repeat_last_n", -1, INT32_MAX, &last_n, ae) || get_int(o, "n", 1, M5_MAX_CHOICES, &n, ae) ||
+        get_bool(o, "ignore_eos", &t->gen.ignore_eos, ae))
         return -1;
     s->top_k = top_k < 0 ? 0 : (int)top_k;
     s->penalty_last_n = (int)last_n;
@@ -182,8 +216,10 @@ static int parse_common(m5_turn *t, const m5_json *o, const m5_turn_defaults *de
     const m5_json *sv = m5_json_get(o, "seed");
     t->seed_given = sv && m5_json_typeof(sv) != M5_JSON_NULL;
     if (get_int(o, "seed", INT64_MIN, INT64_MAX, &seed, ae)) return -1;
-    if (t->seed_given && seed >= 0) s->seed = (uint64_t)seed;
-    else m5_random_bytes(&s->seed, sizeof s->seed);
+    if (t->seed_given && seed >= 0)
+        s->seed = (uint64_t)seed;
+    else
+        m5_random_bytes(&s->seed, sizeof s->seed);
     return parse_stop(t, o, ae) || parse_bias(t, o, def, ae) || parse_stream(t, o, ae) ? -1 : 0;
 }
 
@@ -196,7 +232,8 @@ static m5_turn *turn_new(bool chat)
     t->created = m5_time_unix_ms() / 1000;
     uint64_t id[2];
     m5_random_bytes(id, sizeof id);
-    snprintf(t->id, sizeof t->id, "%s-%012llx%08llx", chat ? "chatcmpl" : "cmpl", (unsigned long long)(id[0] & 0xffffffffffffull), (unsigned long long)(id[1] & 0xffffffffull));
+    snprintf(t->id, sizeof t->id, "%s-%012llx%08llx", chat ? "chatcmpl" : "cmpl", (unsigned long long)(id[0] & 0xffffffffffffull),
+             (unsigned long long)(id[1] & 0xffffffffull));
     return t;
 }
 
@@ -224,7 +261,9 @@ static int content_text(const m5_json *content, size_t i_msg, m5_json **out, m5_
         for (size_t i = 0; i < m5_json_len(content); i++) {
             const m5_json *part = m5_json_at(content, i), *text = m5_json_get(part, "text");
             m5_slice kind = m5_json_str(m5_json_get(part, "type"));
-            bool is_text = m5_json_typeof(part) == M5_JSON_STRING || (m5_json_typeof(text) == M5_JSON_STRING && (m5_slice_is(kind, "text") || m5_slice_is(kind, "input_text") || m5_slice_is(kind, "output_text")));
+            bool is_text = m5_json_typeof(part) == M5_JSON_STRING ||
+                           (m5_json_typeof(text) == M5_JSON_STRING &&
+                            (m5_slice_is(kind, "text") || m5_slice_is(kind, "input_text") || m5_slice_is(kind, "output_text")));
             if (!is_text) {
                 m5_buf_free(&b);
                 snprintf(where, sizeof where, "messages[%zu].content[%zu]", i_msg, i);
@@ -258,9 +297,12 @@ static int normalise_calls(const m5_json *calls, size_t i_msg, m5_json **out, m5
         m5_slice s = m5_json_str(args);
         m5_json *obj = NULL;
         if (m5_json_typeof(args) == M5_JSON_STRING && s.n > 0 && m5_json_parse(&obj, s.p, s.n, NULL, NULL) == 0) {
-            if (m5_json_typeof(obj) == M5_JSON_OBJECT) m5_json_set_take(fn, "arguments", obj);
-            else m5_json_unref(obj);
-        } else if (m5_json_typeof(args) == M5_JSON_NONE || m5_json_typeof(args) == M5_JSON_NULL || (m5_json_typeof(args) == M5_JSON_STRING && s.n == 0)) {
+            if (m5_json_typeof(obj) == M5_JSON_OBJECT)
+                m5_json_set_take(fn, "arguments", obj);
+            else
+                m5_json_unref(obj);
+        } else if (m5_json_typeof(args) == M5_JSON_NONE || m5_json_typeof(args) == M5_JSON_NULL ||
+                   (m5_json_typeof(args) == M5_JSON_STRING && s.n == 0)) {
             m5_json_set_take(fn, "arguments", m5_json_new_object());
         }
     }
@@ -320,7 +362,8 @@ static int parse_tools(m5_turn *t, const m5_json *o, m5_api_error *ae)
     m5_slice c = m5_json_str(choice);
     if (m5_json_typeof(choice) == M5_JSON_OBJECT || m5_slice_is(c, "required") || m5_slice_is(c, "any"))
         return m5_api_fail(ae, 400, "tool_choice", "this server supports tool_choice 'auto' and 'none' only");
-    if (c.n && !m5_slice_is(c, "auto") && !m5_slice_is(c, "none")) return m5_api_fail(ae, 400, "tool_choice", "'tool_choice' must be 'auto' or 'none'");
+    if (c.n && !m5_slice_is(c, "auto") && !m5_slice_is(c, "none"))
+        return m5_api_fail(ae, 400, "tool_choice", "'tool_choice' must be 'auto' or 'none'");
     if (type == M5_JSON_NONE || type == M5_JSON_NULL || m5_slice_is(c, "none")) return 0;
     if (type != M5_JSON_ARRAY) return m5_api_fail(ae, 400, "tools", "'tools' must be a list");
     for (size_t i = 0; i < m5_json_len(tools); i++) {
@@ -386,8 +429,10 @@ int m5_openai_parse_chat(m5_turn **out, const char *body, size_t n, const m5_tur
     int rc = parse_body(&o, body, n, ae);
     if (rc == 0) rc = fill_chat(t, o, def, ae);
     m5_json_unref(o);
-    if (rc) m5_turn_free(t);
-    else *out = t;
+    if (rc)
+        m5_turn_free(t);
+    else
+        *out = t;
     return rc;
 }
 
@@ -401,7 +446,8 @@ static int prompt_ids(m5_turn *t, struct m5_prompt *p, const m5_json *list, cons
     for (size_t i = 0; i < p->n_ids; i++) {
         const m5_json *v = m5_json_at(list, i);
         int64_t id = m5_json_int(v);
-        if (m5_json_typeof(v) != M5_JSON_INT || id < 0 || id >= def->n_vocab) return m5_api_fail(ae, 400, "prompt", "'prompt' must hold token ids of this model");
+        if (m5_json_typeof(v) != M5_JSON_INT || id < 0 || id >= def->n_vocab)
+            return m5_api_fail(ae, 400, "prompt", "'prompt' must hold token ids of this model");
         p->ids[i] = (int32_t)id;
     }
     return 0;
@@ -433,9 +479,12 @@ static int fill_completion(m5_turn *t, const m5_json *o, const m5_turn_defaults 
     for (int i = 0; i < t->n_prompts; i++) {
         const m5_json *v = many ? m5_json_at(p, (size_t)i) : p;
         int rc;
-        if (m5_json_typeof(v) == M5_JSON_STRING) rc = prompt_text(t, &t->prompts[i], v, ae);
-        else if (m5_json_typeof(v) == M5_JSON_ARRAY) rc = prompt_ids(t, &t->prompts[i], v, def, ae);
-        else rc = m5_api_fail(ae, 400, "prompt", "'prompt' must be a string, a list of strings, a list of token ids or a list of such lists");
+        if (m5_json_typeof(v) == M5_JSON_STRING)
+            rc = prompt_text(t, &t->prompts[i], v, ae);
+        else if (m5_json_typeof(v) == M5_JSON_ARRAY)
+            rc = prompt_ids(t, &t->prompts[i], v, def, ae);
+        else
+            rc = m5_api_fail(ae, 400, "prompt", "'prompt' must be a string, a list of strings, a list of token ids or a list of such lists");
         if (rc) return rc;
     }
     return 0;
@@ -453,7 +502,9 @@ int m5_openai_parse_completion(m5_turn **out, const char *body, size_t n, const 
     int rc = parse_body(&o, body, n, ae);
     if (rc == 0) rc = fill_completion(t, o, &mine, ae);
     m5_json_unref(o);
-    if (rc) m5_turn_free(t);
-    else *out = t;
+    if (rc)
+        m5_turn_free(t);
+    else
+        *out = t;
     return rc;
 }

@@ -5,8 +5,8 @@
 
 #include "server/turn.h"
 
-/* Body -> turn. Owner: caller (m5_turn_free, or give it to m5_turn_run). Unknown fields are ignored; known ones with a bad value, and known ones this server cannot
- * honour, fail with status 400 and name the field. */
+/* Body -> turn. Owner: caller (m5_turn_free, or give it to m5_turn_run). Unknown fields are ignored; known ones with a bad value, and known ones this
+ * server cannot honour, fail with status 400 and name the field. */
 int m5_openai_parse_chat(m5_turn **out, const char *body, size_t n, const m5_turn_defaults *def, m5_api_error *ae);
 int m5_openai_parse_completion(m5_turn **out, const char *body, size_t n, const m5_turn_defaults *def, m5_api_error *ae);
 

@@ -11,8 +11,8 @@ static const char *finish_name(m5_finish f)
 
 static void write_usage(m5_buf *out, const m5_usage *u)
 {
-    m5_buf_printf(out, "{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d,\"prompt_tokens_details\":{\"cached_tokens\":%d}}", u->n_prompt, u->n_generated,
-                  u->n_prompt + u->n_generated, u->n_cached);
+    m5_buf_printf(out, "{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d,\"prompt_tokens_details\":{\"cached_tokens\":%d}}",
+                  u->n_prompt, u->n_generated, u->n_prompt + u->n_generated, u->n_cached);
 }
 
 /* llama-server's object of the same name, which local tools read. */
@@ -20,7 +20,8 @@ static void write_timings(m5_buf *out, const m5_usage *u)
 {
     int n_new = u->n_prompt - u->n_cached;
     m5_buf_printf(out,
-                  "{\"cache_n\":%d,\"prompt_n\":%d,\"prompt_ms\":%.3f,\"prompt_per_second\":%.3f,\"predicted_n\":%d,\"predicted_ms\":%.3f,\"predicted_per_second\":%.3f}",
+                  "{\"cache_n\":%d,\"prompt_n\":%d,\"prompt_ms\":%.3f,\"prompt_per_second\":%.3f,\"predicted_n\":%d,\"predicted_ms\":%.3f,"
+                  "\"predicted_per_second\":%.3f}",
                   u->n_cached, n_new, u->prompt_ms, u->prompt_ms > 0 ? n_new * 1000.0 / u->prompt_ms : 0.0, u->n_generated, u->generate_ms,
                   u->generate_ms > 0 ? u->n_generated * 1000.0 / u->generate_ms : 0.0);
 }
@@ -97,7 +98,8 @@ static void write_chunk_usage(const m5_run_ctx *run, m5_buf *out, const m5_usage
     }
 }
 
-static void chat_chunk(m5_run_ctx *run, m5_buf *out, int choice, const char *role, m5_slice text, const m5_event *token, const char *finish, const m5_usage *u)
+static void chat_chunk(m5_run_ctx *run, m5_buf *out, int choice, const char *role, m5_slice text, const m5_event *token, const char *finish,
+                       const m5_usage *u)
 {
     m5_buf_puts(out, "data: ");
     write_head(run, out, "chat.completion.chunk");
@@ -115,8 +117,10 @@ static void chat_chunk(m5_run_ctx *run, m5_buf *out, int choice, const char *rol
     } else {
         m5_buf_puts(out, "null");
     }
-    if (finish) m5_buf_printf(out, ",\"finish_reason\":\"%s\"}]", finish);
-    else m5_buf_puts(out, ",\"finish_reason\":null}]");
+    if (finish)
+        m5_buf_printf(out, ",\"finish_reason\":\"%s\"}]", finish);
+    else
+        m5_buf_puts(out, ",\"finish_reason\":null}]");
     if (finish && u) {
         m5_buf_puts(out, ",\"timings\":");
         write_timings(out, u);
@@ -223,8 +227,8 @@ static void text_chunk(m5_run_ctx *run, m5_buf *out, int choice, m5_slice text, 
     if (token) {
         m5_buf tok = {0}, pr = {0}, top = {0}, off = {0};
         write_text_logprob(run, &run->choices[choice], token, &tok, &pr, &top, &off);
-        m5_buf_printf(out, "{\"tokens\":[%s],\"token_logprobs\":[%s],\"top_logprobs\":[%s],\"text_offset\":[%s]}", tok.p ? tok.p : "", pr.p ? pr.p : "", top.p ? top.p : "",
-                      off.p ? off.p : "");
+        m5_buf_printf(out, "{\"tokens\":[%s],\"token_logprobs\":[%s],\"top_logprobs\":[%s],\"text_offset\":[%s]}", tok.p ? tok.p : "",
+                      pr.p ? pr.p : "", top.p ? top.p : "", off.p ? off.p : "");
         m5_buf_free(&tok);
         m5_buf_free(&pr);
         m5_buf_free(&top);
@@ -232,8 +236,10 @@ static void text_chunk(m5_run_ctx *run, m5_buf *out, int choice, m5_slice text, 
     } else {
         m5_buf_puts(out, "null");
     }
-    if (finish) m5_buf_printf(out, ",\"finish_reason\":\"%s\"}]", finish);
-    else m5_buf_puts(out, ",\"finish_reason\":null}]");
+    if (finish)
+        m5_buf_printf(out, ",\"finish_reason\":\"%s\"}]", finish);
+    else
+        m5_buf_puts(out, ",\"finish_reason\":null}]");
     if (finish && u) {
         m5_buf_puts(out, ",\"timings\":");
         write_timings(out, u);
@@ -302,10 +308,14 @@ void m5_openai_error(const m5_api_error *e, m5_buf *out)
     m5_buf_puts(out, "{\"error\":{\"message\":");
     m5_json_write_str(out, e->message, strlen(e->message));
     m5_buf_printf(out, ",\"type\":\"%s\",\"param\":", e->type);
-    if (e->param[0]) m5_json_write_str(out, e->param, strlen(e->param));
-    else m5_buf_puts(out, "null");
-    if (e->code) m5_buf_printf(out, ",\"code\":\"%s\"}}", e->code);
-    else m5_buf_puts(out, ",\"code\":null}}");
+    if (e->param[0])
+        m5_json_write_str(out, e->param, strlen(e->param));
+    else
+        m5_buf_puts(out, "null");
+    if (e->code)
+        m5_buf_printf(out, ",\"code\":\"%s\"}}", e->code);
+    else
+        m5_buf_puts(out, ",\"code\":null}}");
 }
 
 void m5_openai_model(m5_buf *out, const char *id, int64_t created, int n_ctx)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Home of libevent. May touch: base. Not here: routes, JSON, the engine.
  *
- * evhttp stops reading a connection once a request is complete, so a client that leaves during a long answer is not seen by it. A timer looks at every
- * connection with an open request (peer closed, reset) instead of enabling reads, which evhttp does not survive when a client pipelines. */
+ * evhttp stops reading a connection once a request is complete, so a client that leaves during a long answer is not seen by it. A timer looks at
+ * every connection with an open request (peer closed, reset) instead of enabling reads, which evhttp does not survive when a client pipelines. */
 #define _GNU_SOURCE /* POLLRDHUP */
 #include "server/http.h"
 
@@ -54,7 +54,9 @@ struct m5_http_req {
     bool want_begin, want_end, whole, dirty, done, gone, retired;
     int status;
     char content_type[64];
-    struct { char name[32], value[128]; } headers[4];
+    struct {
+        char name[32], value[128];
+    } headers[4];
     int n_headers;
     uint64_t auto_begin_us; /* monotonic time, 0 = never */
     void (*over_fn)(void *, bool);
@@ -126,8 +128,10 @@ static void mark_dirty(m5_http_req *r)
     r->dirty = true;
     m5_http_req_ref(r);
     r->dirty_next = NULL;
-    if (h->dirty_tail) h->dirty_tail->dirty_next = r;
-    else h->dirty_head = r;
+    if (h->dirty_tail)
+        h->dirty_tail->dirty_next = r;
+    else
+        h->dirty_head = r;
     h->dirty_tail = r;
     event_active(h->wake, EV_TIMEOUT, 0);
 }
@@ -135,7 +139,8 @@ static void mark_dirty(m5_http_req *r)
 void m5_http_header(m5_http_req *r, const char *name, const char *value)
 {
     pthread_mutex_lock(&r->h->mu);
-    if (r->n_headers < (int)(sizeof r->headers / sizeof r->headers[0]) && strlen(name) < sizeof r->headers[0].name && strlen(value) < sizeof r->headers[0].value) {
+    if (r->n_headers < (int)(sizeof r->headers / sizeof r->headers[0]) && strlen(name) < sizeof r->headers[0].name &&
+        strlen(value) < sizeof r->headers[0].value) {
         memcpy(r->headers[r->n_headers].name, name, strlen(name) + 1);
         memcpy(r->headers[r->n_headers].value, value, strlen(value) + 1);
         r->n_headers++;
@@ -239,8 +244,10 @@ static void retire(m5_http_req *r, bool gone)
     if (fn) fn(ctx, gone);
     r->ev = NULL;
     r->con = NULL;
-    if (r->active_prev) r->active_prev->active_next = r->active_next;
-    else h->active = r->active_next;
+    if (r->active_prev)
+        r->active_prev->active_next = r->active_next;
+    else
+        h->active = r->active_next;
     if (r->active_next) r->active_next->active_prev = r->active_prev;
     h->n_active--;
     m5_http_req_unref(r);
@@ -294,7 +301,8 @@ static void flush(m5_http_req *r)
         r->last_out_us = m5_time_us();
         if (whole) {
             evhttp_connection_set_closecb(r->con, NULL, NULL);
-            bufferevent_set_timeouts(evhttp_connection_get_bufferevent(r->con), &(struct timeval){.tv_sec = IDLE_TIMEOUT_S}, &(struct timeval){.tv_sec = WRITE_TIMEOUT_S});
+            bufferevent_set_timeouts(evhttp_connection_get_bufferevent(r->con), &(struct timeval){.tv_sec = IDLE_TIMEOUT_S},
+                                     &(struct timeval){.tv_sec = WRITE_TIMEOUT_S});
             evhttp_send_reply(r->ev, status, NULL, chunk);
             evbuffer_free(chunk);
             retire(r, false);
@@ -305,7 +313,8 @@ static void flush(m5_http_req *r)
     }
     if (end) {
         evhttp_connection_set_closecb(r->con, NULL, NULL);
-        bufferevent_set_timeouts(evhttp_connection_get_bufferevent(r->con), &(struct timeval){.tv_sec = IDLE_TIMEOUT_S}, &(struct timeval){.tv_sec = WRITE_TIMEOUT_S});
+        bufferevent_set_timeouts(evhttp_connection_get_bufferevent(r->con), &(struct timeval){.tv_sec = IDLE_TIMEOUT_S},
+                                 &(struct timeval){.tv_sec = WRITE_TIMEOUT_S});
         evhttp_send_reply_end(r->ev);
         retire(r, false);
     }
@@ -380,8 +389,10 @@ static void signalled(evutil_socket_t sig, short what, void *arg)
     (void)sig;
     (void)what;
     m5_http *h = arg;
-    if (h->stopping) event_base_loopbreak(h->base);
-    else begin_stop(h);
+    if (h->stopping)
+        event_base_loopbreak(h->base);
+    else
+        begin_stop(h);
 }
 
 /* Name part of "host:port", "[::1]:port" or an origin; lower case, without brackets. */
@@ -404,7 +415,8 @@ static bool is_ip_literal(const char *name)
     return evutil_inet_pton(AF_INET, name, tmp) == 1 || evutil_inet_pton(AF_INET6, name, tmp) == 1;
 }
 
-/* A page on the web may make a browser resolve its own name to 127.0.0.1; such a request carries that name in Host. Names of this machine pass, foreign names need
+/* A page on the web may make a browser resolve its own name to 127.0.0.1; such a request carries that name in Host. Names of this machine pass,
+ * foreign names need
  * --allow-host. IP literals cannot be rebound, but are only expected when the server listens beyond loopback. */
 static bool name_allowed(const m5_http *h, const char *name)
 {
@@ -464,7 +476,8 @@ static bool admit(m5_http *h, struct evhttp_request *ev, const char *path)
     }
     if (evhttp_request_get_command(ev) == EVHTTP_REQ_OPTIONS) {
         evhttp_add_header(outh, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
-        evhttp_add_header(outh, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, OpenAI-Organization, OpenAI-Project, Anthropic-Version, Anthropic-Beta");
+        evhttp_add_header(outh, "Access-Control-Allow-Headers",
+                          "Authorization, Content-Type, X-Api-Key, OpenAI-Organization, OpenAI-Project, Anthropic-Version, Anthropic-Beta");
         evhttp_add_header(outh, "Access-Control-Max-Age", "600");
         evhttp_send_reply(ev, 204, NULL, NULL);
         return false;
@@ -535,8 +548,10 @@ static void received(struct evhttp_request *ev, void *arg)
     setsockopt(bufferevent_getfd(evhttp_connection_get_bufferevent(r->con)), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 
     pthread_mutex_lock(&h->mu);
-    if (h->work_tail) h->work_tail->work_next = r;
-    else h->work_head = r;
+    if (h->work_tail)
+        h->work_tail->work_next = r;
+    else
+        h->work_head = r;
     h->work_tail = r;
     h->n_work++;
     pthread_cond_signal(&h->work_cv);
@@ -582,8 +597,10 @@ static int bind_socket(m5_http *h, m5_error *err)
     struct sockaddr_storage ss;
     socklen_t len = sizeof ss;
     if (getsockname(evhttp_bound_socket_get_fd(h->socket), (struct sockaddr *)&ss, &len) == 0) {
-        if (ss.ss_family == AF_INET) h->port = ntohs(((struct sockaddr_in *)(void *)&ss)->sin_port);
-        else if (ss.ss_family == AF_INET6) h->port = ntohs(((struct sockaddr_in6 *)(void *)&ss)->sin6_port);
+        if (ss.ss_family == AF_INET)
+            h->port = ntohs(((struct sockaddr_in *)(void *)&ss)->sin_port);
+        else if (ss.ss_family == AF_INET6)
+            h->port = ntohs(((struct sockaddr_in6 *)(void *)&ss)->sin6_port);
     }
     return 0;
 }
@@ -614,7 +631,8 @@ int m5_http_open(m5_http **out, const m5_http_options *opt, m5_http_handler fn, 
     evhttp_set_max_headers_size(h->ev, MAX_HEADER_BYTES);
     evhttp_set_max_body_size(h->ev, (ev_ssize_t)h->opt.max_body_bytes);
     evhttp_set_timeout(h->ev, IDLE_TIMEOUT_S);
-    evhttp_set_allowed_methods(h->ev, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_HEAD | EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH);
+    evhttp_set_allowed_methods(h->ev, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_HEAD | EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS |
+                                          EVHTTP_REQ_PATCH);
     evhttp_set_flags(h->ev, EVHTTP_SERVER_LINGERING_CLOSE);
     evhttp_set_gencb(h->ev, received, h);
     rc = bind_socket(h, err);

@@ -55,17 +55,24 @@ void m5_metrics_write(m5_buf *out, const m5_engine_status *st, uint64_t rss_byte
         }
         m5_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", m->name, m->help, m->name, m->counter ? "counter" : "gauge", m->name, v);
     }
-    m5_buf_printf(out, "# HELP m5_resident_bytes Resident memory of the process.\n# TYPE m5_resident_bytes gauge\nm5_resident_bytes %llu\n", (unsigned long long)rss_bytes);
+    m5_buf_printf(out, "# HELP m5_resident_bytes Resident memory of the process.\n# TYPE m5_resident_bytes gauge\nm5_resident_bytes %llu\n",
+                  (unsigned long long)rss_bytes);
 }
 
 void m5_props_write(m5_buf *out, const m5_engine_info *i, const char *model_id)
 {
     m5_buf_puts(out, "{\"model\":");
     m5_json_write_str(out, model_id, strlen(model_id));
-    m5_buf_printf(out, ",\"family\":\"%s\",\"format\":\"%s\",\"isa\":\"%s\",\"n_threads\":%d,\"n_ctx\":%d,\"n_ctx_train\":%d,\"n_parallel\":%d,\"n_queue\":%d,\"prefill_chunk\":%d", i->family,
-                  i->format, i->isa, i->n_threads, i->n_ctx, i->n_ctx_train, i->n_parallel, i->n_queue, i->prefill_chunk);
-    m5_buf_printf(out, ",\"n_params\":%llu,\"weight_bytes\":%llu,\"kv_bytes_per_token\":%llu,\"recurrent_row_bytes\":%llu", (unsigned long long)i->n_params,
-                  (unsigned long long)i->weight_bytes, (unsigned long long)i->kv_bytes_per_tok, (unsigned long long)i->row_bytes);
-    m5_buf_printf(out, ",\"cache_ram_bytes\":%llu,\"cache_disk_bytes\":%llu,\"checkpoint_every\":%d,\"own_chat_template\":%s,\"lossy\":[],\"build_info\":\"m5-infer " M5_VERSION "\"}",
-                  (unsigned long long)i->cache_ram_bytes, (unsigned long long)i->cache_disk_bytes, i->checkpoint_every, i->own_template ? "true" : "false");
+    m5_buf_printf(out,
+                  ",\"family\":\"%s\",\"format\":\"%s\",\"isa\":\"%s\",\"n_threads\":%d,\"n_ctx\":%d,\"n_ctx_train\":%d,\"n_parallel\":%d,\"n_"
+                  "queue\":%d,\"prefill_chunk\":%d",
+                  i->family, i->format, i->isa, i->n_threads, i->n_ctx, i->n_ctx_train, i->n_parallel, i->n_queue, i->prefill_chunk);
+    m5_buf_printf(out, ",\"n_params\":%llu,\"weight_bytes\":%llu,\"kv_bytes_per_token\":%llu,\"recurrent_row_bytes\":%llu",
+                  (unsigned long long)i->n_params, (unsigned long long)i->weight_bytes, (unsigned long long)i->kv_bytes_per_tok,
+                  (unsigned long long)i->row_bytes);
+    m5_buf_printf(out,
+                  ",\"cache_ram_bytes\":%llu,\"cache_disk_bytes\":%llu,\"checkpoint_every\":%d,\"own_chat_template\":%s,\"lossy\":[],\"build_info\":"
+                  "\"m5-infer " M5_VERSION "\"}",
+                  (unsigned long long)i->cache_ram_bytes, (unsigned long long)i->cache_disk_bytes, i->checkpoint_every,
+                  i->own_template ? "true" : "false");
 }

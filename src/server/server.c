@@ -40,8 +40,10 @@ static const char *model_id(const server *s, const m5_engine *e)
 
 static void reply_buf(m5_http_req *r, int status, m5_buf *b)
 {
-    if (b->failed) m5_http_reply(r, 503, "application/json", "{}", 2);
-    else m5_http_reply(r, status, "application/json", b->p ? b->p : "{}", b->p ? b->n : 2);
+    if (b->failed)
+        m5_http_reply(r, 503, "application/json", "{}", 2);
+    else
+        m5_http_reply(r, status, "application/json", b->p ? b->p : "{}", b->p ? b->n : 2);
     m5_buf_free(b);
 }
 
@@ -54,7 +56,8 @@ static void get_health(server *s, m5_http_req *r)
 {
     m5_engine *e = atomic_load(&s->engine);
     if (!e) {
-        static const char loading[] = "{\"status\":\"loading model\",\"error\":{\"message\":\"the model is loading\",\"type\":\"unavailable_error\",\"param\":null,\"code\":503}}";
+        static const char loading[] = "{\"status\":\"loading model\",\"error\":{\"message\":\"the model is "
+                                      "loading\",\"type\":\"unavailable_error\",\"param\":null,\"code\":503}}";
         m5_http_header(r, "Retry-After", "1");
         m5_http_reply(r, 503, "application/json", loading, sizeof loading - 1);
         return;
@@ -100,7 +103,8 @@ static void get_model(server *s, m5_engine *e, m5_http_req *r, m5_slice id)
 {
     if (!m5_slice_is(id, model_id(s, e)) && !m5_slice_is(id, m5_engine_model_id(e))) {
         m5_api_error ae;
-        m5_api_fail(&ae, 404, "model", "the model '%.*s' does not exist here; GET /v1/models lists what is served", (int)(id.n > 200 ? 200 : id.n), id.p);
+        m5_api_fail(&ae, 404, "model", "the model '%.*s' does not exist here; GET /v1/models lists what is served", (int)(id.n > 200 ? 200 : id.n),
+                    id.p);
         ae.code = "model_not_found";
         reply_fail(r, &ae);
         return;
@@ -143,7 +147,8 @@ static void post_tokenize(m5_engine *e, m5_http_req *r)
         m5_slice text = m5_json_str(content);
         const m5_json *parse = m5_json_get(o, "parse_special");
         bool special = m5_json_typeof(parse) == M5_JSON_NONE || m5_json_bool(parse);
-        rc = m5_tokenize(m5_engine_tokenizer(e), &ids, text.p, text.n, special ? M5_SPECIAL_PARSE : M5_SPECIAL_NONE, m5_json_bool(m5_json_get(o, "add_special")), &err);
+        rc = m5_tokenize(m5_engine_tokenizer(e), &ids, text.p, text.n, special ? M5_SPECIAL_PARSE : M5_SPECIAL_NONE,
+                         m5_json_bool(m5_json_get(o, "add_special")), &err);
     }
     if (rc) {
         m5_api_fail_from(&ae, &err);
@@ -173,8 +178,10 @@ static void post_detokenize(m5_engine *e, m5_http_req *r)
     if (rc == 0 && m5_json_typeof(list) != M5_JSON_ARRAY) rc = m5_error_set(&err, M5_ERR_ARG, "'tokens' must be a list of token ids");
     for (size_t i = 0; rc == 0 && i < m5_json_len(list); i++) {
         int64_t id = m5_json_int(m5_json_at(list, i));
-        if (m5_json_typeof(m5_json_at(list, i)) != M5_JSON_INT || id < 0 || id >= m5_tokenizer_n_vocab(tok)) rc = m5_error_set(&err, M5_ERR_ARG, "'tokens' must hold token ids of this model");
-        else rc = m5_ids_push(&ids, (int32_t)id);
+        if (m5_json_typeof(m5_json_at(list, i)) != M5_JSON_INT || id < 0 || id >= m5_tokenizer_n_vocab(tok))
+            rc = m5_error_set(&err, M5_ERR_ARG, "'tokens' must hold token ids of this model");
+        else
+            rc = m5_ids_push(&ids, (int32_t)id);
     }
     if (rc == 0) rc = m5_detokenize(tok, &text, ids.p, ids.n, false, &err);
     if (rc) {
@@ -217,9 +224,26 @@ static void post_apply_template(server *s, m5_engine *e, m5_http_req *r)
     m5_turn_free(t);
 }
 
-typedef enum route { R_NONE, R_INDEX, R_HEALTH, R_METRICS, R_PROPS, R_MODELS, R_MODEL, R_CHAT, R_COMPLETION, R_TOKENIZE, R_DETOKENIZE, R_TEMPLATE } route;
+typedef enum route {
+    R_NONE,
+    R_INDEX,
+    R_HEALTH,
+    R_METRICS,
+    R_PROPS,
+    R_MODELS,
+    R_MODEL,
+    R_CHAT,
+    R_COMPLETION,
+    R_TOKENIZE,
+    R_DETOKENIZE,
+    R_TEMPLATE
+} route;
 
-static const struct { const char *path; route to; m5_http_method method; } routes[] = {
+static const struct {
+    const char *path;
+    route to;
+    m5_http_method method;
+} routes[] = {
     {"/", R_INDEX, M5_HTTP_GET},
     {"/health", R_HEALTH, M5_HTTP_GET},
     {"/v1/health", R_HEALTH, M5_HTTP_GET},
@@ -275,7 +299,9 @@ static void handle(void *ctx, m5_http_req *r)
         return;
     }
     if (to == R_INDEX) {
-        static const char text[] = "m5-infer " M5_VERSION " is running.\n\nOpenAI-compatible API: POST /v1/chat/completions, POST /v1/completions, GET /v1/models\nHealth: GET /health\n";
+        static const char text[] =
+            "m5-infer " M5_VERSION
+            " is running.\n\nOpenAI-compatible API: POST /v1/chat/completions, POST /v1/completions, GET /v1/models\nHealth: GET /health\n";
         m5_http_reply(r, 200, "text/plain; charset=utf-8", text, sizeof text - 1);
         return;
     }
@@ -342,7 +368,8 @@ int m5_server_run(const m5_server_options *o, m5_error *err)
     m5_http_run(s.http, stopping, &s);
 out:
     if (s.loader_running) pthread_join(s.loader, NULL);
-    /* Order: nobody submits any more, then the engine delivers its last events, which still refer to requests of the HTTP side, then that side goes. */
+    /* Order: nobody submits any more, then the engine delivers its last events, which still refer to requests of the HTTP side, then that side goes.
+     */
     m5_http_join_workers(s.http);
     m5_engine_close(atomic_load(&s.engine));
     m5_http_close(s.http);

@@ -16,7 +16,11 @@ enum { AUTO_BEGIN_MS = 5000 };
 int m5_api_fail(m5_api_error *e, int status, const char *param, const char *fmt, ...)
 {
     e->status = status;
-    e->type = status == 401 ? "authentication_error" : status == 404 ? "not_found_error" : status == 429 ? "rate_limit_error" : status >= 500 ? "server_error" : "invalid_request_error";
+    e->type = status == 401   ? "authentication_error"
+              : status == 404 ? "not_found_error"
+              : status == 429 ? "rate_limit_error"
+              : status >= 500 ? "server_error"
+                              : "invalid_request_error";
     e->code = NULL;
     snprintf(e->param, sizeof e->param, "%s", param ? param : "");
     m5_error tmp;
@@ -122,12 +126,15 @@ typedef struct turn_run {
     const m5_dialect *dialect;
     m5_http_req *http;
     m5_request **requests; /* [n_choices] */
-    struct choice_ref { struct turn_run *run; int choice; } *refs;
+    struct choice_ref {
+        struct turn_run *run;
+        int choice;
+    } * refs;
     pthread_mutex_t mu;
-    atomic_int holders;    /* events not yet done + the submitting thread + the reply */
+    atomic_int holders; /* events not yet done + the submitting thread + the reply */
     atomic_bool cancelled;
-    int n_left;            /* choices without DONE; under mu */
-    bool failed;           /* an error answer has gone out; under mu */
+    int n_left;  /* choices without DONE; under mu */
+    bool failed; /* an error answer has gone out; under mu */
 } turn_run;
 
 static void run_unref(turn_run *run)

@@ -4,9 +4,9 @@
 
 #include "t.h"
 
-static const char vocab[] =
-    "{\"added_tokens\":[{\"id\":4,\"content\":\"<s>\",\"special\":true},{\"id\":5,\"content\":\"<m>\",\"special\":true},{\"id\":6,\"content\":\"</m>\",\"special\":true}],"
-    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"d\":3},\"merges\":[]}}";
+static const char vocab[] = "{\"added_tokens\":[{\"id\":4,\"content\":\"<s>\",\"special\":true},{\"id\":5,\"content\":\"<m>\",\"special\":true},{"
+                            "\"id\":6,\"content\":\"</m>\",\"special\":true}],"
+                            "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"d\":3},\"merges\":[]}}";
 
 static void check(const m5_tokenizer *t, const int32_t *ids, int n, const char *want)
 {

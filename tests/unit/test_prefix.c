@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine/prefix: what is resumed from the tree gives the bits of a cold run (P1), for a model with and one without recurrent layers; branches, budgets,
- * and a random mix of conversations against a tree that is far too small. */
+/* engine/prefix: what is resumed from the tree gives the bits of a cold run (P1), for a model with and one without recurrent layers; branches,
+ * budgets, and a random mix of conversations against a tree that is far too small. */
 #include "engine/prefix.h"
 
 #include "base/mem.h"

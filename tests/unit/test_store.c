@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine/store: state read back in another process gives the bits of a cold run; damaged, foreign and missing files are never used; budgets and failing disks. */
+/* engine/store: state read back in another process gives the bits of a cold run; damaged, foreign and missing files are never used; budgets and
+ * failing disks. */
 #include "engine/store.h"
 
 #include "base/mem.h"
