@@ -24,7 +24,7 @@ typedef struct node {
     uint64_t last_used;
     int depth;     /* page index */
     int n_tok;     /* 1..page_tok; < page_tok only in leaves */
-    int32_t ids[]; /* [page_tok] */
+    int32_t *ids;  /* [page_tok], right behind the node; NULL in the root */
 } node;
 
 struct m5_prefix {
@@ -330,6 +330,7 @@ static node *child_for(m5_prefix *p, node *at, const m5_seq *s, m5_page *given, 
     node *c = m5_alloc(M5_MEM_STATE, sizeof *c + (size_t)p->page_tok * sizeof(int32_t));
     if (!c) return NULL;
     *c = (node){.parent = at, .next = at->child, .depth = depth, .n_tok = n_tok, .last_used = p->tick};
+    c->ids = (int32_t *)(c + 1);
     memcpy(c->ids, ids, (size_t)n_tok * sizeof *ids);
     c->page = page_for(s, given, depth);
     at->child = c;
