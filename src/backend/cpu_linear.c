@@ -17,17 +17,24 @@ enum {
     L2_PIECE_BYTES = 192 * 1024,     /* tiles that are kept while sets of tokens go past */
     DROP_STEP_BYTES = 8 << 20,       /* mapped pages given back at a time while packing */
     PAGE_ROUND_BYTES = 64 * 1024,    /* at least a page on every system */
+    SLAB_BYTES = 64 << 20,
     QUANT_PIECE_FLOATS = 16 * 1024,
     MIN_PAIRS = 64
 };
 
 typedef struct packed {
     m5_tile_shape shape;
-    uint8_t *tiles;
-    size_t bytes;
+    uint8_t *tiles; /* in a slab */
     const uint8_t *data; /* where it came from: a tied table is packed once */
     struct packed *next;
 } packed;
+
+/* Packed matrices lie side by side in slabs, so that those below 2 MiB get onto huge pages too. */
+typedef struct slab {
+    uint8_t *p;
+    size_t used, cap;
+    struct slab *next;
+} slab;
 
 /* Activations of n_tok tokens in the form that tiles want, in sets of M5_TILE_TOK. */
 typedef struct x_rows {
@@ -57,6 +64,7 @@ typedef struct expert_set {
 
 struct m5_cpu_linear_state {
     packed *all;
+    slab *slabs; /* newest first */
     m5_tile_x x; /* scratch for cap_blk token blocks */
     int64_t cap_blk;
     /* Experts: pairs (token, expert) of one pass. */
@@ -67,7 +75,7 @@ struct m5_cpu_linear_state {
     int32_t *pair_pos;                     /* place of a pair in that order */
     product *products;                     /* [2 * cap_pair] */
     expert_set *sets;                      /* [cap_pair] */
-    /* The thread of m5_cpu_settle; it reads `all`, which does not change while it runs. */
+    /* The thread of m5_cpu_settle; it reads `slabs`, which do not change while it runs. */
     pthread_t settler;
     bool settling;
     atomic_bool stop_settling;
@@ -119,8 +127,13 @@ void m5_cpu_linear_close(m5_cpu *c)
     while (s->all) {
         packed *p = s->all;
         s->all = p->next;
-        m5_free(p->tiles);
         m5_free(p);
+    }
+    while (s->slabs) {
+        slab *b = s->slabs;
+        s->slabs = b->next;
+        m5_free(b->p);
+        m5_free(b);
     }
     free_x(&s->x);
     free_pairs(s);
@@ -228,11 +241,11 @@ static void *settle_main(void *arg)
     struct m5_cpu_linear_state *s = arg;
     m5_thread_name("m5-settle");
     m5_thread_background();
-    for (const packed *p = s->all; p; p = p->next) {
-        for (size_t at = 0; at < p->bytes; at += M5_MEM_HUGE_BYTES) {
-            const size_t left = p->bytes - at;
+    for (const slab *b = s->slabs; b; b = b->next) {
+        for (size_t at = 0; at < b->used; at += M5_MEM_HUGE_BYTES) {
+            const size_t left = b->used - at;
             /* A step may cross a boundary of huge pages: twice the size covers every whole page that begins in it. */
-            if (atomic_load(&s->stop_settling) || !m5_mem_huge(p->tiles + at, left < 2 * M5_MEM_HUGE_BYTES ? left : 2 * M5_MEM_HUGE_BYTES - 1)) return NULL;
+            if (atomic_load(&s->stop_settling) || !m5_mem_huge(b->p + at, left < 2 * M5_MEM_HUGE_BYTES ? left : 2 * M5_MEM_HUGE_BYTES - 1)) return NULL;
         }
     }
     return NULL;
@@ -251,6 +264,30 @@ void m5_cpu_settle_wait(m5_cpu *c)
     s->settling = false;
 }
 
+static uint8_t *slab_alloc(struct m5_cpu_linear_state *s, size_t bytes)
+{
+    bytes = (bytes + M5_CHUNK_BYTES - 1) / M5_CHUNK_BYTES * M5_CHUNK_BYTES;
+    slab *b = s->slabs;
+    if (!b || b->cap - b->used < bytes) {
+        b = m5_calloc(M5_MEM_WEIGHTS, 1, sizeof *b);
+        if (!b) return NULL;
+        b->cap = bytes > SLAB_BYTES ? bytes : SLAB_BYTES;
+        b->p = m5_alloc(M5_MEM_WEIGHTS, b->cap);
+        if (!b->p) {
+            b->cap = bytes;
+            b->p = m5_alloc(M5_MEM_WEIGHTS, b->cap);
+        }
+        if (!b->p) {
+            m5_free(b);
+            return NULL;
+        }
+        b->next = s->slabs;
+        s->slabs = b;
+    }
+    b->used += bytes;
+    return b->p + b->used - bytes;
+}
+
 void m5_cpu_prepare(m5_cpu *c, m5_matrix *m)
 {
     m5_tile_shape shape;
@@ -263,10 +300,11 @@ void m5_cpu_prepare(m5_cpu *c, m5_matrix *m)
     }
     m5_cpu_settle_wait(c);
     const int64_t n_tile = (m->n_out + M5_TILE_ROWS - 1) / M5_TILE_ROWS;
+    size_t bytes;
     packed *p = m5_calloc(M5_MEM_WEIGHTS, 1, sizeof *p);
     if (!p) return;
     *p = (packed){.shape = shape, .data = m->data};
-    if (!m5_mul_size((size_t)n_tile, (size_t)shape.tile_bytes, &p->bytes) || !(p->tiles = m5_alloc(M5_MEM_WEIGHTS, p->bytes))) {
+    if (!m5_mul_size((size_t)n_tile, (size_t)shape.tile_bytes, &bytes) || !(p->tiles = slab_alloc(c->linear, bytes))) {
         m5_free(p);
         return;
     }
@@ -412,6 +450,8 @@ static void store(const product *p, int64_t tile, int64_t first_tok, int n_tok, 
         float *y = p->y + (first_tok + t) * p->ldy + tile * M5_TILE_ROWS;
         if (bias) {
             for (int r = 0; r < n_row; r++) y[r] = acc[r] + bias[r];
+        } else if (n_row == M5_TILE_ROWS) {
+            memcpy(y, acc, sizeof(float) * M5_TILE_ROWS); /* a constant size: no call */
         } else {
             memcpy(y, acc, (size_t)n_row * sizeof(float));
         }

@@ -200,10 +200,19 @@ static void check_memory(void)
     T_CHECK(m5_mem_count() == n, "a product allocated");
     m5_matrix e = w.m;
     m5_cpu *d = open_cpu(1, M5_ISA_ALL, false);
-    m5_mem_fail_at(2);
+    for (uint64_t nth = 1; nth <= 2; nth++) {
+        m5_mem_fail_at(nth);
+        m5_cpu_prepare(d, &e);
+        m5_mem_fail_at(0);
+        T_CHECK(!e.packed && strcmp(m5_cpu_path_name(d, &e), "direct") == 0, "out of memory must leave the matrix as it is");
+    }
+    m5_mem_fail_at(3); /* the slab: the matrix then gets memory of its own size */
     m5_cpu_prepare(d, &e);
     m5_mem_fail_at(0);
-    T_CHECK(!e.packed && strcmp(m5_cpu_path_name(d, &e), "direct") == 0, "out of memory must leave the matrix as it is");
+    T_CHECK(e.packed != NULL, "a matrix that fits must be packed");
+    m5_cpu_settle(d);
+    m5_cpu_settle(d);
+    m5_cpu_settle_wait(d);
     m5_cpu_close(c);
     m5_cpu_close(d);
     w_free(&w);
