@@ -18,10 +18,12 @@
 enum {
     BLOCK = 256,          /* keys */
     LD_SCORE = BLOCK + 16,
-    TILE_ROWS = 32,       /* query rows x heads of a tile, at most */
-    TILE_FLOATS = 4096,   /* and their size: q of a tile stays in L1 */
+    TILE_ROWS = 64,       /* query rows x heads of a tile, at most */
+    TILE_FLOATS = 16384,  /* and their size: large, so that K and V pass by seldom, yet q stays in L2 */
     SPLIT_FLOATS = 1 << 20
 };
+
+_Static_assert(2 * TILE_FLOATS + TILE_ROWS * LD_SCORE <= M5_CPU_WORK_MIN_FLOATS, "a tile must fit the worker's scratch");
 
 /* Memory of the split: per row and head (M, L), then the blocks' partial results. */
 typedef struct mix_split {
