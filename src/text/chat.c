@@ -89,18 +89,24 @@ static m5_json *full_vars(const m5_chat *c, const m5_json *vars)
     return NULL;
 }
 
-int m5_chat_render(const m5_chat *c, const m5_json *vars, int64_t now_unix, m5_buf *text, m5_text_span **spans, size_t *n_spans, m5_error *err)
+static int render(const m5_chat *c, const m5_json *vars, int64_t now_unix, const m5_jinja_limits *lim, m5_buf *text, m5_text_span **spans,
+                  size_t *n_spans, m5_error *err)
 {
     static const char *const trusted[] = {"bos_token", "eos_token", "messages[].role", NULL};
-    if (spans) *spans = NULL;
-    if (n_spans) *n_spans = 0;
-    if (m5_json_typeof(vars) != M5_JSON_OBJECT) return m5_error_set(err, M5_ERR_ARG, "the variables of a chat template must be an object");
     m5_json *all = full_vars(c, vars);
     if (!all) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for the chat template");
-    m5_jinja_render_args args = {.vars = all, .trusted_keys = trusted, .now_unix = now_unix};
+    m5_jinja_render_args args = {.vars = all, .trusted_keys = trusted, .now_unix = now_unix, .limits = lim};
     int rc = m5_jinja_render(c->tool && has_items(vars, "tools") ? c->tool : c->main, &args, text, spans, n_spans, err);
     m5_json_unref(all);
     return rc;
+}
+
+int m5_chat_render(const m5_chat *c, const m5_json *vars, int64_t now_unix, m5_buf *text, m5_text_span **spans, size_t *n_spans, m5_error *err)
+{
+    if (spans) *spans = NULL;
+    if (n_spans) *n_spans = 0;
+    if (m5_json_typeof(vars) != M5_JSON_OBJECT) return m5_error_set(err, M5_ERR_ARG, "the variables of a chat template must be an object");
+    return render(c, vars, now_unix, NULL, text, spans, n_spans, err);
 }
 
 /* ---- what the template can do ---- */
@@ -115,15 +121,17 @@ int m5_chat_render(const m5_chat *c, const m5_json *vars, int64_t now_unix, m5_b
 #define USER                      "{\"role\": \"user\", \"content\": \"m5user\"}"
 #define RESULT                    "{\"role\": \"tool\", \"tool_call_id\": \"abcdef123\", \"name\": \"m5toolname\", \"content\": \"m5result\"}"
 #define ROUND(arguments, content) "{\"messages\": [" USER ", " CALL(arguments, content) ", " RESULT "], " TOOLS ", \"add_generation_prompt\": true}"
-#define OBJECT "{\"m5key\": \"m5place\"}"
-#define TEXT "\"{\\\"m5key\\\": \\\"m5place\\\"}\""
+#define OBJECT                    "{\"m5key\": \"m5place\"}"
+#define TEXT                      "\"{\\\"m5key\\\": \\\"m5place\\\"}\""
 
 /* Renders one probe; false if the template refuses it. The text replaces what *out held. */
 static bool probe(const m5_chat *c, const char *json, m5_buf *out)
 {
+    /* A template that needs more than this for two messages is not probed: loading a model must not hang on it. */
+    static const m5_jinja_limits lim = {.max_steps = 1000000, .max_bytes = 16 << 20};
     m5_json *vars = NULL;
     m5_buf_clear(out);
-    bool ok = m5_json_parse(&vars, json, strlen(json), NULL, NULL) == 0 && m5_chat_render(c, vars, 0, out, NULL, NULL, NULL) == 0;
+    bool ok = m5_json_parse(&vars, json, strlen(json), NULL, NULL) == 0 && render(c, vars, 0, &lim, out, NULL, NULL, NULL) == 0;
     m5_json_unref(vars);
     return ok && !out->failed;
 }

@@ -2,7 +2,7 @@
 /* The public calls of the Jinja interpreter: compile once, render many times. The language itself is in the other jinja_*.c files. */
 #include "text/jinja_internal.h"
 
-enum { COMPILE_STEPS = 100000000, COMPILE_BYTES = 512 << 20 };
+enum { COMPILE_STEPS = 20000000, COMPILE_BYTES = 512 << 20 };
 
 static void start_strings(jrt *rt)
 {

@@ -410,7 +410,7 @@ static jval f_filesizeformat(jrt *rt, jval v, jcall *c)
     if (bytes == 1) {
         j_puts(rt, "1 Byte");
     } else if (bytes < base) {
-        j_printf(rt, "%.0f Bytes", trunc(bytes));
+        j_printf(rt, "%.0f Bytes", trunc(bytes) + 0.0); /* no "-0" */
     } else {
         int i = 0;
         for (unit = base * base; i < 7 && bytes >= unit; i++) unit *= base;

@@ -291,7 +291,7 @@ typedef struct fspec {
     uint32_t fill;
     char align; /* 0 = default */
     char sign, grouping, type;
-    bool alt, zero;
+    bool alt;
     int64_t width, precision; /* -1 = none */
 } fspec;
 
@@ -305,13 +305,15 @@ static int64_t spec_number(jrt *rt, const jstr *s, size_t *i)
     return n;
 }
 
-static fspec read_spec(jrt *rt, const jstr *s, const char *type_name)
+static fspec read_spec(jrt *rt, const jstr *s, const char *type_name, char default_align)
 {
     fspec f = {.fill = ' ', .width = -1, .precision = -1};
     size_t i = 0, after = 0;
+    bool fill_given = false;
     if (s->n) {
         uint32_t first = jstr_cp(s, &after);
         if (after < s->n && strchr("<>=^", s->p[after])) {
+            fill_given = true;
             f.fill = first;
             f.align = s->p[after];
             i = after + 1;
@@ -321,9 +323,14 @@ static fspec read_spec(jrt *rt, const jstr *s, const char *type_name)
         }
     }
     if (i < s->n && (s->p[i] == '+' || s->p[i] == '-' || s->p[i] == ' ')) f.sign = s->p[i++];
-    if (i < s->n && s->p[i] == '#') f.alt = s->p[i++] == '#';
-    if (i < s->n && s->p[i] == '0') {
-        f.zero = true;
+    if (i < s->n && s->p[i] == '#') {
+        f.alt = true;
+        i++;
+    }
+    /* A zero in front of the width is a fill, unless there is one; numbers then pad after the sign. */
+    if (!fill_given && i < s->n && s->p[i] == '0') {
+        f.fill = '0';
+        if (!f.align && default_align == '>') f.align = '=';
         i++;
     }
     f.width = spec_number(rt, s, &i);
@@ -335,9 +342,8 @@ static fspec read_spec(jrt *rt, const jstr *s, const char *type_name)
     }
     if (i < s->n) f.type = s->p[i++];
     if (i < s->n) jrt_fail(rt, "invalid format specifier for object of type '%s'", type_name);
-    if (f.zero && !f.align) {
-        f.fill = '0';
-        f.align = '=';
+    if (f.grouping && f.type && (strchr("ncs", f.type) || (f.grouping == ',' && strchr("box", f.type | 32)))) {
+        jrt_fail(rt, "cannot specify '%c' with '%c'", f.grouping, f.type);
     }
     return f;
 }
@@ -393,6 +399,7 @@ static void format_int(jrt *rt, jval v, fspec *f)
     if (f->precision >= 0) jrt_fail(rt, "precision not allowed in integer format specifier");
     if (f->type == 'c') {
         int64_t cp;
+        if (f->sign || f->alt) jrt_fail(rt, "sign or '#' not allowed with integer format specifier 'c'");
         if (!jint_fits(v, &cp) || cp < 0 || cp > 0x10FFFF) jrt_fail(rt, "%%c arg not in range(0x110000)");
         put_aligned(rt, f, "", "", cp_str(rt, (uint32_t)cp), '<');
         return;
@@ -401,7 +408,6 @@ static void format_int(jrt *rt, jval v, fspec *f)
     const char *prefix = !f->alt ? "" : base == 2 ? "0b" : base == 8 ? "0o" : f->type == 'x' ? "0x" : f->type == 'X' ? "0X" : "";
     const char *sign = jint_sign(v) < 0 ? "-" : f->sign == '+' ? "+" : f->sign == ' ' ? " " : "";
     jstr *body = int_body(rt, v, base, f->type == 'X');
-    if (f->grouping == ',' && base != 10) jrt_fail(rt, "cannot specify ',' with '%c'", f->type);
     if (f->grouping) body = group_digits(rt, f, body, (int64_t)(strlen(sign) + strlen(prefix)), base == 10 ? 3 : 4);
     put_aligned(rt, f, sign, prefix, body, '>');
 }
@@ -414,20 +420,18 @@ static jstr *float_general(jrt *rt, double d, const fspec *f)
         jv_put_float(rt, fabs(d));
         return j_end(rt, m);
     }
-    jstr *s = float_body(rt, d, f->precision ? f->precision : 1, 'g', f->alt);
-    if (isfinite(d) && !memchr(s->p, 'e', s->n) && !memchr(s->p, '.', s->n)) {
-        /* 'g' would print an integer of as many digits as the precision as one; format() then prefers the exponent. */
-        if ((int64_t)s->n >= f->precision && f->precision > 0) {
-            jstr *e = float_body(rt, d, f->precision - 1, 'e', f->alt);
-            if (f->precision == 1 || !memchr(e->p, '.', e->n)) return e;
-            size_t digits_end = (size_t)((const char *)memchr(e->p, 'e', e->n) - e->p), keep = digits_end;
-            while (keep > 1 && e->p[keep - 1] == '0') keep--;
-            if (keep > 1 && e->p[keep - 1] == '.') keep--;
-            return jstr_cat(rt, jstr_sub(rt, e, 0, keep), jstr_sub(rt, e, digits_end, e->n));
-        }
-        s = (jstr *)jstr_flat(rt, jstr_cat(rt, s, jstr_c(rt, ".0")));
+    int64_t n_digits = f->precision ? f->precision : 1;
+    jstr *s = float_body(rt, d, n_digits, 'g', f->alt);
+    if (!isfinite(d) || memchr(s->p, 'e', s->n) || memchr(s->p, '.', s->n)) return s;
+    if ((int64_t)s->n < n_digits) return jstr_cat(rt, s, jstr_c(rt, ".0"));
+    /* 'g' prints an integer of as many digits as the precision; format() prefers the exponent there. */
+    jstr *e = float_body(rt, d, n_digits - 1, 'e', f->alt);
+    size_t digits_end = (size_t)((const char *)memchr(e->p, 'e', e->n) - e->p), keep = digits_end;
+    if (memchr(e->p, '.', e->n)) {
+        while (e->p[keep - 1] == '0') keep--;
+        if (e->p[keep - 1] == '.') keep--;
     }
-    return s;
+    return jstr_cat(rt, jstr_sub(rt, e, 0, keep), jstr_sub(rt, e, digits_end, e->n));
 }
 
 static void format_float(jrt *rt, double d, fspec *f)
@@ -456,18 +460,17 @@ static void put_format(jrt *rt, jval v, const jstr *spec)
         return;
     }
     if (v.t == J_STR) {
-        fspec f = read_spec(rt, spec, "str");
+        fspec f = read_spec(rt, spec, "str", '<');
         if (f.type && f.type != 's') jrt_fail(rt, "unknown format code '%c' for object of type 'str'", f.type);
-        if (f.align == '=' && !f.zero) jrt_fail(rt, "'=' alignment not allowed in string format specifier");
+        if (f.align == '=') jrt_fail(rt, "'=' alignment not allowed in string format specifier");
         if (f.sign || f.alt || f.grouping) jrt_fail(rt, "sign, '#' or separator not allowed in string format specifier");
-        if (f.align == '=') f.align = '<';
         jstr *s = jstr_with_safe(rt, v.u.s, false);
         if (f.precision >= 0 && f.precision < jstr_len(rt, s)) s = jstr_sub(rt, s, 0, jstr_offset(rt, s, f.precision));
         put_aligned(rt, &f, "", "", s, '<');
         return;
     }
     if (!jv_num(v)) jrt_fail(rt, "unsupported format string passed to %s.__format__", jv_type(v));
-    fspec f = read_spec(rt, spec, jv_type(v));
+    fspec f = read_spec(rt, spec, jv_type(v), '>');
     if (jint_is(v) && (!f.type || strchr("bcdnoxX", f.type))) {
         format_int(rt, v, &f);
         return;

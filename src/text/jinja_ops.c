@@ -108,6 +108,12 @@ static jval number_math(jrt *rt, jop op, jval a, jval b)
     if (op == OP_POW) return power(rt, a, b);
     if (op != OP_DIV && jint_is(a) && jint_is(b)) return int_math(rt, op, a, b);
     double x = jop_double(rt, a), y = jop_double(rt, b), q, r;
+    if (op == OP_DIV && jint_is(a) && jint_is(b) && y != 0 && (fabs(x) > 9007199254740992.0 || fabs(y) > 9007199254740992.0)) {
+        /* Both roundings would add up; an exact quotient is rounded once. */
+        jval whole, rest;
+        jint_divmod(rt, a, b, &whole, &rest);
+        if (jint_sign(rest) == 0) return jv_float(jop_double(rt, whole));
+    }
     switch (op) {
     case OP_ADD: return jv_float(x + y);
     case OP_SUB: return jv_float(x - y);
