@@ -270,32 +270,31 @@ INLINE void column(m5_tile_kind kind, const uint8_t *g, int h, int k, __m256 w[2
     }
 }
 
-/* Tokens [t0, t0 + n) with n a constant, eight rows at a time: n partial sums in registers. */
+/* Tokens [t0, t0 + n) with n a constant: two partial sums a token in registers. Both row halves go together: two chains of additions instead
+ * of one for a single token, and one broadcast for two products. */
 INLINE void tile_float_n(m5_tile_kind kind, int n, int t0, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)
 {
-    __m256 sum[2][4];
-    for (int t = 0; t < n; t++) sum[0][t] = sum[1][t] = _mm256_setzero_ps();
+    __m256 sum[4][2];
+    for (int t = 0; t < n; t++) sum[t][0] = sum[t][1] = _mm256_setzero_ps();
     for (int64_t b = 0; b < s->n_group; b++, tile += s->group_bytes) {
         const float *f = x->f + (b * x->n_tok + t0) * M5_TILE_BLOCK;
-        for (int h = 0; h < 2; h++) {
-            __m256 part[4], w[2];
-            column(kind, tile, h, 0, w);
-            for (int t = 0; t < n; t++) {
-                part[t] = _mm256_mul_ps(w[0], _mm256_set1_ps(f[t * M5_TILE_BLOCK]));
-                part[t] = _mm256_fmadd_ps(w[1], _mm256_set1_ps(f[t * M5_TILE_BLOCK + 1]), part[t]);
-            }
-            for (int k = 2; k < M5_TILE_BLOCK; k += 2) {
-                column(kind, tile, h, k, w);
+        __m256 part[4][2], w[2][2];
+        for (int k = 0; k < M5_TILE_BLOCK; k += 2) {
+            column(kind, tile, 0, k, w[0]);
+            column(kind, tile, 1, k, w[1]);
+            for (int i = 0; i < 2; i++) {
                 for (int t = 0; t < n; t++) {
-                    part[t] = _mm256_fmadd_ps(w[0], _mm256_set1_ps(f[t * M5_TILE_BLOCK + k]), part[t]);
-                    part[t] = _mm256_fmadd_ps(w[1], _mm256_set1_ps(f[t * M5_TILE_BLOCK + k + 1]), part[t]);
+                    const __m256 v = _mm256_set1_ps(f[t * M5_TILE_BLOCK + k + i]);
+                    for (int h = 0; h < 2; h++) part[t][h] = k + i == 0 ? _mm256_mul_ps(w[h][i], v) : _mm256_fmadd_ps(w[h][i], v, part[t][h]);
                 }
             }
-            for (int t = 0; t < n; t++) sum[h][t] = _mm256_add_ps(sum[h][t], part[t]);
+        }
+        for (int t = 0; t < n; t++) {
+            for (int h = 0; h < 2; h++) sum[t][h] = _mm256_add_ps(sum[t][h], part[t][h]);
         }
     }
     for (int t = 0; t < n; t++) {
-        for (int h = 0; h < 2; h++) _mm256_storeu_ps(acc + M5_TILE_ROWS * (t0 + t) + 8 * h, sum[h][t]);
+        for (int h = 0; h < 2; h++) _mm256_storeu_ps(acc + M5_TILE_ROWS * (t0 + t) + 8 * h, sum[t][h]);
     }
 }
 
