@@ -19,7 +19,7 @@ typedef struct m5_engine_options {
     int n_threads;         /* 0 = usable cores */
     uint32_t cpu_mask;     /* 0 = everything found */
     int n_ctx;             /* tokens per sequence; 0 = the model's own, bounded by memory */
-    int n_parallel;        /* running sequences; 0 = 1 */
+    int n_parallel;        /* running sequences; 0 = 4 */
     int n_queue;           /* waiting requests; 0 = 64 */
     int prefill_chunk;     /* rows per forward; 0 = 512 */
     bool act_f32;          /* reference arithmetic */
@@ -92,6 +92,7 @@ typedef struct m5_gen_params {
     int n_stop;
     bool ignore_eos;
     bool keep_special;         /* control tokens appear in the text */
+    bool replay;               /* earlier answers in the prompt may take the tokens that were sampled, where the text is the same (chat turns) */
 } m5_gen_params;
 
 typedef enum m5_finish { M5_FINISH_NONE, M5_FINISH_STOP, M5_FINISH_LENGTH, M5_FINISH_CANCELLED, M5_FINISH_ERROR } m5_finish;
@@ -103,6 +104,7 @@ typedef struct m5_token_prob {
 
 typedef struct m5_usage {
     int n_prompt, n_cached, n_generated;
+    int n_replayed;            /* prompt tokens taken from the record of what the model wrote */
     double prompt_ms, generate_ms, queue_ms;
 } m5_usage;
 

@@ -40,7 +40,7 @@ static const option options[] = {
     {"threads", 't', OPT_STR, "N,..", AT(threads), CMD_BENCH, GROUP_MODEL, 0, 0, "threads that compute; a list measures each (default: the usable cores)"},
     {"ctx", 'c', OPT_INT, "TOKENS", AT(ctx), ENGINE, GROUP_MODEL, 2, 1 << 28,
      "context of one sequence (default: the model's own, or what memory holds)"},
-    {"parallel", 0, OPT_INT, "N", AT(parallel), CMD_SERVE, GROUP_MODEL, 1, 256, "requests that run at the same time (default 1); the others wait in line"},
+    {"parallel", 0, OPT_INT, "N", AT(parallel), CMD_SERVE, GROUP_MODEL, 1, 256, "requests that run at the same time (default 4); the others wait in line"},
     {"parallel", 0, OPT_INT, "N", AT(parallel), CMD_BENCH, GROUP_MODEL, 1, 256,
      "sequences that decode together (default 1); figures are sums over them"},
     {"queue", 0, OPT_INT, "N", AT(queue), CMD_SERVE, GROUP_MODEL, 1, 1 << 20, "requests that may wait (default 64); more are refused with 429"},

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DEFAULT_QUEUE = 64, DEFAULT_CHUNK = 512, DEFAULT_CHECKPOINT_EVERY = 512, MIN_CTX = 512, CTX_STEP = 256, MAX_PARALLEL = 256, MAX_CHUNK = 8192 };
+enum { DEFAULT_PARALLEL = 4, DEFAULT_QUEUE = 64, DEFAULT_CHUNK = 512, DEFAULT_CHECKPOINT_EVERY = 512, MIN_CTX = 512, CTX_STEP = 256, MAX_PARALLEL = 256, MAX_CHUNK = 8192 };
 
 /* ---- open ---- */
 
@@ -161,7 +161,7 @@ int m5_engine_open(m5_engine **out, const m5_engine_options *o, m5_error *err)
     if (!e) return m5_error_set(err, M5_ERR_NOMEM, "out of memory");
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->wake, NULL);
-    e->n_parallel = o->n_parallel ? o->n_parallel : 1;
+    e->n_parallel = o->n_parallel ? o->n_parallel : DEFAULT_PARALLEL;
     e->n_queue = o->n_queue ? o->n_queue : DEFAULT_QUEUE;
     e->prefill_chunk = o->prefill_chunk ? o->prefill_chunk : DEFAULT_CHUNK;
     e->checkpoint_every = o->checkpoint_every ? o->checkpoint_every : DEFAULT_CHECKPOINT_EVERY;
@@ -277,6 +277,7 @@ static int fill_request(m5_request *r, const m5_engine *e, const m5_gen_params *
     r->n_prompt = (int)p->n_ids;
     r->cap_ids = r->n_prompt + r->max_tokens;
     r->ignore_eos = p->ignore_eos;
+    r->replay = p->replay;
     r->sampling = p->sampling;
     r->ids = m5_alloc(M5_MEM_REQUEST, (size_t)r->cap_ids * sizeof(*r->ids));
     r->bias = m5_alloc(M5_MEM_REQUEST, (size_t)p->sampling.n_bias * sizeof(*r->bias));

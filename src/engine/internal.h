@@ -10,6 +10,7 @@
 
 #include "engine/marks.h"
 #include "engine/prefix.h"
+#include "engine/replay.h"
 #include "engine/sampler.h"
 #include "engine/stop.h"
 #include "engine/store.h"
@@ -36,7 +37,8 @@ struct m5_request {
     m5_logit_bias *bias;
     m5_stop *stop;
     m5_decoder *decoder;        /* NULL without a tokenizer */
-    bool ignore_eos;
+    bool ignore_eos, replay;
+    int n_replayed;
     int max_tokens;             /* already bounded by the context */
     int32_t *ids;               /* prompt with room for max_tokens; moves to the slot at admission */
     int n_prompt, cap_ids;

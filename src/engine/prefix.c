@@ -22,9 +22,9 @@ typedef struct node {
     m5_page *page;
     checkpoint *points;
     uint64_t last_used;
-    int depth;     /* page index */
-    int n_tok;     /* 1..page_tok; < page_tok only in leaves */
-    int32_t *ids;  /* [page_tok], right behind the node; NULL in the root */
+    int depth;    /* page index */
+    int n_tok;    /* 1..page_tok; < page_tok only in leaves */
+    int32_t *ids; /* [page_tok], right behind the node; NULL in the root */
 } node;
 
 struct m5_prefix {
@@ -255,6 +255,34 @@ static lookup find(const m5_prefix *p, const int32_t *ids, int n)
         at = down;
     }
     return best;
+}
+
+int m5_prefix_common(const m5_prefix *p, const int32_t *ids, int n)
+{
+    return p ? find(p, ids, n + 1).n_common : 0;
+}
+
+int m5_prefix_follow(const m5_prefix *p, const int32_t *ids, int n, int branch, int32_t *out, int cap)
+{
+    const node *at = p ? &p->root : NULL;
+    int base = 0, k = 0;
+    for (; at && n - base >= p->page_tok; base += p->page_tok) {
+        const node *c = at->child;
+        while (c && (c->n_tok < p->page_tok || common(c->ids, ids + base, p->page_tok) < p->page_tok)) c = c->next;
+        at = c;
+    }
+    if (!at) return 0;
+    const node *c = at->child;
+    for (; c; c = c->next)
+        if (c->n_tok > n - base && common(c->ids, ids + base, n - base) == n - base && branch-- == 0) break;
+    for (int skip = n - base; c && k < cap; skip = 0) {
+        for (int i = skip; i < c->n_tok && k < cap; i++) out[k++] = c->ids[i];
+        const node *best = NULL;
+        for (const node *d = c->child; d; d = d->next)
+            if (!best || d->last_used > best->last_used) best = d;
+        c = best;
+    }
+    return k;
 }
 
 int m5_prefix_probe(const m5_prefix *p, const int32_t *ids, int n)

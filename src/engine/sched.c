@@ -35,6 +35,7 @@ static void finish(m5_request *r, m5_finish how, int32_t stop_id, const char *st
     ev.usage.n_prompt = r->n_prompt;
     ev.usage.n_cached = r->n_cached;
     ev.usage.n_generated = r->n_generated;
+    ev.usage.n_replayed = r->n_replayed;
     ev.usage.queue_ms = ms_between(r->t_submit_us, r->t_admit_us ? r->t_admit_us : now);
     if (r->t_admit_us) ev.usage.prompt_ms = ms_between(r->t_admit_us, r->t_start_us ? r->t_start_us : now);
     if (r->t_start_us) ev.usage.generate_ms = ms_between(r->t_start_us, now);
@@ -165,6 +166,30 @@ static void restore_files(m5_engine *e, m5_slot *s)
     }
 }
 
+/* Earlier answers take their own tokens. The prompt changes its length with them, and so do its room and its marks; the answer keeps the room that was asked
+ * for, as far as the context allows. */
+static void replay_answers(m5_engine *e, m5_slot *s, m5_request *r)
+{
+    int n = s->n_ids, cap = e->n_ctx - 1;
+    if (m5_prefix_common(e->prefix, s->ids, n) >= n) return;
+    int32_t *ids = m5_alloc(M5_MEM_REQUEST, ((size_t)e->n_ctx + (size_t)n) * sizeof *ids);
+    if (!ids) return;
+    memcpy(ids, s->ids, (size_t)n * sizeof *ids);
+    r->n_replayed = m5_replay(e->prefix, e->tokenizer, ids, &n, cap, ids + e->n_ctx, r->n_prompt);
+    if (r->n_replayed == 0) {
+        m5_free(ids);
+        return;
+    }
+    m5_log(M5_LOG_DEBUG, "prompt of %d tokens: %d as they were sampled, now %d", r->n_prompt, r->n_replayed, n);
+    m5_free(s->ids);
+    s->ids = ids;
+    s->n_ids = r->n_prompt = n;
+    s->cap_ids = e->n_ctx;
+    if (r->max_tokens > e->n_ctx - n) r->max_tokens = e->n_ctx - n;
+    r->n_marks = m5_marks_find(e->tokenizer, s->ids, n, r->marks);
+    restore_files(e, s);
+}
+
 static void admit(m5_engine *e, m5_slot *s, m5_request *r)
 {
     m5_error why = {0};
@@ -187,6 +212,7 @@ static void admit(m5_engine *e, m5_slot *s, m5_request *r)
     s->req = r;
     s->admitted = ++e->tick;
     restore_files(e, s);
+    if (r->replay) replay_answers(e, s, r);
     m5_prefix_resume(e->prefix, s->seq, s->ids, s->n_ids, &match);
     r->n_cached = match.n_resumed;
     log_match(e, s, &match);

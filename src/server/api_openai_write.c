@@ -20,9 +20,9 @@ static void write_timings(m5_buf *out, const m5_usage *u)
 {
     int n_new = u->n_prompt - u->n_cached;
     m5_buf_printf(out,
-                  "{\"cache_n\":%d,\"prompt_n\":%d,\"prompt_ms\":%.3f,\"prompt_per_second\":%.3f,\"predicted_n\":%d,\"predicted_ms\":%.3f,"
+                  "{\"cache_n\":%d,\"replayed_n\":%d,\"prompt_n\":%d,\"prompt_ms\":%.3f,\"prompt_per_second\":%.3f,\"predicted_n\":%d,\"predicted_ms\":%.3f,"
                   "\"predicted_per_second\":%.3f}",
-                  u->n_cached, n_new, u->prompt_ms, u->prompt_ms > 0 ? n_new * 1000.0 / u->prompt_ms : 0.0, u->n_generated, u->generate_ms,
+                  u->n_cached, u->n_replayed, n_new, u->prompt_ms, u->prompt_ms > 0 ? n_new * 1000.0 / u->prompt_ms : 0.0, u->n_generated, u->generate_ms,
                   u->generate_ms > 0 ? u->n_generated * 1000.0 / u->generate_ms : 0.0);
 }
 

@@ -232,6 +232,7 @@ static void on_event(void *arg, const m5_event *ev)
         if (ref->choice % run->turn->n == 0) {
             run->ctx.total.n_prompt += ev->usage.n_prompt;
             run->ctx.total.n_cached += ev->usage.n_cached;
+            run->ctx.total.n_replayed += ev->usage.n_replayed;
         }
         if (ev->usage.prompt_ms > run->ctx.total.prompt_ms) run->ctx.total.prompt_ms = ev->usage.prompt_ms;
         if (ev->usage.generate_ms > run->ctx.total.generate_ms) run->ctx.total.generate_ms = ev->usage.generate_ms;
@@ -293,6 +294,7 @@ static void submit_all(m5_engine *e, turn_run *run, const m5_ids *ids)
     m5_turn *t = run->turn;
     for (int i = 0; i < run->ctx.n_choices; i++) {
         m5_gen_params p = t->gen;
+        p.replay = t->chat;
         p.ids = ids[i / t->n].p;
         p.n_ids = ids[i / t->n].n;
         /* Choices of one prompt differ by their seed and by nothing else. */

@@ -8,3 +8,4 @@ m5_test(test_engine_model SOURCES unit/test_engine_model.c LIBS m5_engine LABELS
 m5_test(test_store SOURCES unit/test_store.c LIBS m5_engine LABELS unit TIMEOUT 120)
 m5_test(test_marks SOURCES unit/test_marks.c LIBS m5_engine LABELS unit)
 m5_test(test_traffic SOURCES unit/test_traffic.c LIBS m5_engine LABELS unit TIMEOUT 300)
+m5_test(test_replay SOURCES unit/test_replay.c LIBS m5_engine LABELS unit)

@@ -449,7 +449,7 @@ static void test_open(void)
     T_CHECK(n > 10 && n < 100, "%d", n);
     m5_engine_info info;
     m5_engine_get_info(e, &info);
-    T_CHECK(info.n_ctx == 64 && info.state_bytes == 64 * 1024 + 4096 && info.n_parallel == 1 && !info.own_template);
+    T_CHECK(info.n_ctx == 64 && info.state_bytes == 4 * (64 * 1024 + 4096) && info.n_parallel == 4 && !info.own_template);
     m5_engine_close(e);
     fake.n_ctx_train = 2000;
     o.n_ctx = 0;
