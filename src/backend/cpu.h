@@ -95,7 +95,8 @@ void m5_cpu_kv_store(m5_cpu *c, const m5_attn_args *a, const float *k, const flo
 void m5_cpu_attention(m5_cpu *c, float *o, const float *q, const m5_attn_args *a, int n_tok);
 
 /* Rotates x [n_tok, n_head, head_dim] in place with angle pos[t] * inv_freq[j]; cos and sin are multiplied by attn_factor. */
-void m5_cpu_rope(m5_cpu *c, float *x, int n_tok, int n_head, int head_dim, const int32_t *pos, const float *inv_freq, int n_rot, bool pairs, float attn_factor);
+void m5_cpu_rope(m5_cpu *c, float *x, int n_tok, int n_head, int head_dim, const int32_t *pos, const float *inv_freq, int n_rot, bool pairs,
+                 float attn_factor);
 
 /* Makes room, once, at open, to split the attention of few rows over many threads along the keys; without it such rows use fewer threads. */
 int m5_cpu_reserve_attention(m5_cpu *c, int max_n_head, int max_head_dim, m5_error *err);

@@ -112,7 +112,10 @@ void m5_cpu_add_rmsnorm(m5_cpu *c, float *y, float *x, const float *add, const f
     m5_cpu_mix_for(c, n_row, 0.2 * n, add_rmsnorm_rows, &j);
 }
 
-void m5_cpu_add(m5_cpu *c, float *x, const float *y, int64_t n_row, int n) { m5_cpu_add_rmsnorm(c, NULL, x, y, NULL, n_row, n, 0); }
+void m5_cpu_add(m5_cpu *c, float *x, const float *y, int64_t n_row, int n)
+{
+    m5_cpu_add_rmsnorm(c, NULL, x, y, NULL, n_row, n, 0);
+}
 
 static void scale_rows(void *ctx, int64_t begin, int64_t end, int worker)
 {

@@ -14,7 +14,7 @@ void m5_cpu_mix_for(m5_cpu *c, int64_t n, double cost_ns, m5_range_fn fn, void *
 
 /* Scalar double functions from polynomials, so that a machine's C library has no say: relative error below 1e-12. */
 double m5_mix_exp(double x);
-double m5_mix_softplus(double x); /* log(1 + e^x), x itself above 20 */
+double m5_mix_softplus(double x);                           /* log(1 + e^x), x itself above 20 */
 void m5_mix_sincos(double x, double *sin_x, double *cos_x); /* |x| < 2^30 */
 
 #endif

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over paged K and V. Room: backend/cpu_mix*.c.
  *
- * The keys a row sees are cut at absolute multiples of BLOCK. Each block gives, per row and head, (max m, sum l, weighted values o) of its own softmax;
- * blocks are folded into the running triple in order:
- *     M' = max(M, m)   a = e^(M - M')   b = e^(m - M')   L' = L a + l b   O' = O a + o b       result O / L
- * Rows that share K and V (the query heads of a KV head, neighbouring tokens of one sequence) are computed together, so K and V are read once per
- * tile; with few rows the blocks are spread over threads and folded afterwards. Neither changes the arithmetic of a row.
+ * The keys a row sees are cut at absolute multiples of BLOCK. Each block gives, per row and head, (max m, sum l, weighted values o) of its own
+ * softmax; blocks are folded into the running triple in order: M' = max(M, m)   a = e^(M - M')   b = e^(m - M')   L' = L a + l b   O' = O a + o b
+ * result O / L Rows that share K and V (the query heads of a KV head, neighbouring tokens of one sequence) are computed together, so K and V are read
+ * once per tile; with few rows the blocks are spread over threads and folded afterwards. Neither changes the arithmetic of a row.
  *
  * Cost per row, head and key: 2 fma per head component; bytes per tile, KV head and key: two rows of the cache. */
 #include "backend/cpu_mix.h"
@@ -16,10 +15,10 @@
 #include "base/mem.h"
 
 enum {
-    BLOCK = 256,          /* keys */
+    BLOCK = 256, /* keys */
     LD_SCORE = BLOCK + 16,
-    TILE_ROWS = 64,       /* query rows x heads of a tile, at most */
-    TILE_FLOATS = 16384,  /* and their size: large, so that K and V pass by seldom, yet q stays in L2 */
+    TILE_ROWS = 64,      /* query rows x heads of a tile, at most */
+    TILE_FLOATS = 16384, /* and their size: large, so that K and V pass by seldom, yet q stays in L2 */
     SPLIT_FLOATS = 1 << 20
 };
 
@@ -76,7 +75,10 @@ typedef struct attn_tile {
     int lo[TILE_ROWS], hi[TILE_ROWS]; /* keys of the block that row r sees; hi <= lo: none */
 } attn_tile;
 
-static int first_key(const m5_attn_args *a, int row) { return a->window > 0 && a->pos[row] >= a->window ? a->pos[row] - a->window + 1 : 0; }
+static int first_key(const m5_attn_args *a, int row)
+{
+    return a->window > 0 && a->pos[row] >= a->window ? a->pos[row] - a->window + 1 : 0;
+}
 
 /* The rows from `row` on that may share a tile: same sequence, consecutive positions. */
 static int run_length(const m5_attn_args *a, int row, int end)
@@ -140,14 +142,13 @@ static void tile_block(const attn_job *j, attn_tile *t, int b)
     }
     for (int k = lo; k < hi;) {
         const int end = (k / a->page_tok + 1) * a->page_tok < hi ? (k / a->page_tok + 1) * a->page_tok : hi;
-        j->k->attn_score[a->kv_type](t->s + (k - key0), LD_SCORE, t->q, n, key_at(j, t, a->k_offset, k), (int64_t)j->head_bytes, end - k, hd, a->scale,
-                                     a->softcap);
+        j->k->attn_score[a->kv_type](t->s + (k - key0), LD_SCORE, t->q, n, key_at(j, t, a->k_offset, k), (int64_t)j->head_bytes, end - k, hd,
+                                     a->scale, a->softcap);
         k = end;
     }
     memset(t->p, 0, (size_t)n * (size_t)hd * sizeof(float));
     for (int r = 0; r < n; r++)
-        if (t->hi[r] > t->lo[r])
-            j->k->attn_soft(t->s + (size_t)r * LD_SCORE + (t->lo[r] - key0), t->hi[r] - t->lo[r], &t->m[r], &t->l[r]);
+        if (t->hi[r] > t->lo[r]) j->k->attn_soft(t->s + (size_t)r * LD_SCORE + (t->lo[r] - key0), t->hi[r] - t->lo[r], &t->m[r], &t->l[r]);
     if (all_lo >= all_hi) {
         for (int r = 0; r < n; r++) add_values(j, t, key0, r, 1, t->lo[r], t->hi[r]);
         return;
@@ -174,7 +175,10 @@ static void fold(const m5_mix_kernels *k, float *o, float *big_m, float *big_l, 
     *big_m = top;
 }
 
-static float *out_row(const attn_job *j, int row, int head) { return j->o + ((size_t)row * (size_t)j->a->n_head + (size_t)head) * (size_t)j->a->head_dim; }
+static float *out_row(const attn_job *j, int row, int head)
+{
+    return j->o + ((size_t)row * (size_t)j->a->n_head + (size_t)head) * (size_t)j->a->head_dim;
+}
 
 /* ---- many rows: a unit walks its blocks in order ---- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gated delta net over a ragged batch. Room: backend/cpu_mix*.c. Formulas: Gated Delta Networks (Yang et al. 2024), recurrent form, as in the reference
- * implementations of Qwen3.5: conv over time, silu, l2 norm of q and k (eps 1e-6 inside the root), decay e^(a softplus(a_t + dt)), delta rule,
- * RMS norm of the output, gate silu(z).
+/* Gated delta net over a ragged batch. Room: backend/cpu_mix*.c. Formulas: Gated Delta Networks (Yang et al. 2024), recurrent form, as in the
+ * reference implementations of Qwen3.5: conv over time, silu, l2 norm of q and k (eps 1e-6 inside the root), decay e^(a softplus(a_t + dt)), delta
+ * rule, RMS norm of the output, gate silu(z).
  *
  * A unit is one key head of one run with the value heads that use it. It walks the run's tokens in chunks: conv and norms of the chunk into worker
  * scratch, then the state column tile by column tile, so that a tile meets all tokens of the chunk in L1. Bytes per run and chunk: the state twice;
@@ -135,6 +135,7 @@ static void units(void *ctx, int64_t begin, int64_t end, int worker)
 void m5_cpu_gdn(m5_cpu *c, float *out, const float *qkv, const float *z, const float *b, const float *a, const m5_gdn_args *g, int n_tok)
 {
     (void)n_tok;
-    gdn_job j = {m5_cpu_mix_kernels(c), g, c->work, out, qkv, z, b, a, 2 * g->n_k_head * g->k_dim + g->n_v_head * g->v_dim, (int)m5_gdn_ring_floats(g)};
+    gdn_job j = {m5_cpu_mix_kernels(c),     g, c->work, out, qkv, z, b, a, 2 * g->n_k_head * g->k_dim + g->n_v_head * g->v_dim,
+                 (int)m5_gdn_ring_floats(g)};
     m5_cpu_mix_for(c, (int64_t)g->n_run * g->n_k_head, 8000, units, &j);
 }

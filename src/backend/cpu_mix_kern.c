@@ -69,7 +69,10 @@ static void gate(float *x, const float *g, int n)
     if (i < n) vf_store_n(x + i, vf_mul(vf_load_n(x + i, n - i), vf_sigmoid(vf_load_n(g + i, n - i))), n - i);
 }
 
-VF_INLINE vf cap_one(vf x, float cap) { return vf_mul(vf_set(cap), vf_tanh(vf_div(x, vf_set(cap)))); }
+VF_INLINE vf cap_one(vf x, float cap)
+{
+    return vf_mul(vf_set(cap), vf_tanh(vf_div(x, vf_set(cap))));
+}
 
 static void softcap(float *x, float cap, int n)
 {
@@ -112,17 +115,18 @@ VF_INLINE void kv_prefetch(const uint8_t *p, int64_t n_bytes)
 VF_INLINE void score_tile(m5_kv_type t, int rows, int keys, float *s, int64_t lds, const float *q, const uint8_t *k, int64_t k_bytes, int hd)
 {
     vf acc[SCORE_ROWS][SCORE_KEYS];
-    VF_UNROLL for (int r = 0; r < rows; r++)
-        VF_UNROLL for (int j = 0; j < keys; j++) acc[r][j] = vf_set(0.0f);
+    VF_UNROLL for (int r = 0; r < rows; r++) VF_UNROLL for (int j = 0; j < keys; j++) acc[r][j] = vf_set(0.0f);
     for (int d = 0; d < hd; d += VF) {
         vf kv[SCORE_KEYS];
         VF_UNROLL for (int j = 0; j < keys; j++) kv[j] = kv_load(t, k + j * k_bytes, d);
-        VF_UNROLL for (int r = 0; r < rows; r++) {
+        VF_UNROLL for (int r = 0; r < rows; r++)
+        {
             vf qv = vf_load(q + (size_t)r * (size_t)hd + d);
             VF_UNROLL for (int j = 0; j < keys; j++) acc[r][j] = vf_fma(qv, kv[j], acc[r][j]);
         }
     }
-    VF_UNROLL for (int r = 0; r < rows; r++) {
+    VF_UNROLL for (int r = 0; r < rows; r++)
+    {
         if (keys == 4) {
             vf_sum4(s + r * lds, acc[r][0], acc[r][1 % SCORE_KEYS], acc[r][2 % SCORE_KEYS], acc[r][3 % SCORE_KEYS]);
         } else {
@@ -154,26 +158,26 @@ VF_INLINE void attn_score(m5_kv_type t, float *s, int64_t lds, const float *q, i
     }
 }
 
-VF_INLINE void value_tile(m5_kv_type t, int rows, int cols, float *o, const float *p, int64_t ldp, const uint8_t *v, int64_t v_bytes, int n_key, int hd,
-                          int d, bool ahead)
+VF_INLINE void value_tile(m5_kv_type t, int rows, int cols, float *o, const float *p, int64_t ldp, const uint8_t *v, int64_t v_bytes, int n_key,
+                          int hd, int d, bool ahead)
 {
     vf acc[VALUE_ROWS][VALUE_COLS];
-    VF_UNROLL for (int r = 0; r < rows; r++)
-        VF_UNROLL for (int c = 0; c < cols; c++) acc[r][c] = vf_load(o + (size_t)r * (size_t)hd + d + c * VF);
+    VF_UNROLL for (int r = 0; r < rows; r++) VF_UNROLL for (int c = 0; c < cols; c++) acc[r][c] = vf_load(o + (size_t)r * (size_t)hd + d + c * VF);
     for (int j = 0; j < n_key; j++) {
         if (ahead) kv_prefetch(v + (j + PREFETCH_KEYS) * v_bytes, v_bytes);
         vf vv[VALUE_COLS];
         VF_UNROLL for (int c = 0; c < cols; c++) vv[c] = kv_load(t, v + j * v_bytes, d + c * VF);
-        VF_UNROLL for (int r = 0; r < rows; r++) {
+        VF_UNROLL for (int r = 0; r < rows; r++)
+        {
             vf pv = vf_set(p[r * ldp + j]);
             VF_UNROLL for (int c = 0; c < cols; c++) acc[r][c] = vf_fma(pv, vv[c], acc[r][c]);
         }
     }
-    VF_UNROLL for (int r = 0; r < rows; r++)
-        VF_UNROLL for (int c = 0; c < cols; c++) vf_store(o + (size_t)r * (size_t)hd + d + c * VF, acc[r][c]);
+    VF_UNROLL for (int r = 0; r < rows; r++) VF_UNROLL for (int c = 0; c < cols; c++) vf_store(o + (size_t)r * (size_t)hd + d + c * VF, acc[r][c]);
 }
 
-VF_INLINE void value_cols(m5_kv_type t, int rows, float *o, const float *p, int64_t ldp, const uint8_t *v, int64_t v_bytes, int n_key, int hd, bool ahead)
+VF_INLINE void value_cols(m5_kv_type t, int rows, float *o, const float *p, int64_t ldp, const uint8_t *v, int64_t v_bytes, int n_key, int hd,
+                          bool ahead)
 {
     int d = 0;
     for (; d + VALUE_COLS * VF <= hd; d += VALUE_COLS * VF) value_tile(t, rows, VALUE_COLS, o, p, ldp, v, v_bytes, n_key, hd, d, ahead && d == 0);
@@ -183,19 +187,20 @@ VF_INLINE void value_cols(m5_kv_type t, int rows, float *o, const float *p, int6
 VF_INLINE void attn_value(m5_kv_type t, float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int hd)
 {
     int r = 0;
-    for (; r + VALUE_ROWS <= n_q; r += VALUE_ROWS) value_cols(t, VALUE_ROWS, o + (size_t)r * (size_t)hd, p + r * ldp, ldp, v, v_bytes, n_key, hd, r == 0);
+    for (; r + VALUE_ROWS <= n_q; r += VALUE_ROWS)
+        value_cols(t, VALUE_ROWS, o + (size_t)r * (size_t)hd, p + r * ldp, ldp, v, v_bytes, n_key, hd, r == 0);
     for (; r < n_q; r++) value_cols(t, 1, o + (size_t)r * (size_t)hd, p + r * ldp, ldp, v, v_bytes, n_key, hd, r == 0);
 }
 
-#define KV_KERNELS(suffix, type) \
-    static void attn_score_##suffix(float *s, int64_t lds, const float *q, int n_q, const void *k, int64_t k_bytes, int n_key, int hd, float sc, \
-                                    float cap) \
-    { \
-        attn_score(type, s, lds, q, n_q, k, k_bytes, n_key, hd, sc, cap); \
-    } \
-    static void attn_value_##suffix(float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int hd) \
-    { \
-        attn_value(type, o, p, ldp, n_q, v, v_bytes, n_key, hd); \
+#define KV_KERNELS(suffix, type)                                                                                                                     \
+    static void attn_score_##suffix(float *s, int64_t lds, const float *q, int n_q, const void *k, int64_t k_bytes, int n_key, int hd, float sc,     \
+                                    float cap)                                                                                                       \
+    {                                                                                                                                                \
+        attn_score(type, s, lds, q, n_q, k, k_bytes, n_key, hd, sc, cap);                                                                            \
+    }                                                                                                                                                \
+    static void attn_value_##suffix(float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int hd)               \
+    {                                                                                                                                                \
+        attn_value(type, o, p, ldp, n_q, v, v_bytes, n_key, hd);                                                                                     \
     }
 KV_KERNELS(f16, M5_KV_F16)
 KV_KERNELS(bf16, M5_KV_BF16)
@@ -238,21 +243,25 @@ static void gdn_conv(float *y, const float *const *x, const float *w, int64_t ld
     }
 }
 
-static void gdn_l2norm(float *x, int n, float eps, float sc) { scale(x, sc / sqrtf(sum_squares(x, n) + eps), n); }
+static void gdn_l2norm(float *x, int n, float eps, float sc)
+{
+    scale(x, sc / sqrtf(sum_squares(x, n) + eps), n);
+}
 
-/* S as it is before token t: with the write of token t - 1 applied (decay, k outer delta) when `write`. Gathers S^T k and S^T q of token t on the way,
- * even and odd rows apart. Per element and token: load, store, mul, 3 fma. */
+/* S as it is before token t: with the write of token t - 1 applied (decay, k outer delta) when `write`. Gathers S^T k and S^T q of token t on the
+ * way, even and odd rows apart. Per element and token: load, store, mul, 3 fma. */
 VF_INLINE void gdn_pass(int cols, bool write, bool store, float *dst, const float *src, int64_t ld_dst, int64_t ld_src, int dk, float decay,
                         const float *kw, const vf *delta, const float *k, const float *q, vf *sk, vf *sq)
 {
     vf ak[2][GDN_COLS], aq[2][GDN_COLS];
     const vf vd = vf_set(decay);
-    VF_UNROLL for (int p = 0; p < 2; p++)
-        VF_UNROLL for (int c = 0; c < cols; c++) ak[p][c] = aq[p][c] = vf_set(0.0f);
+    VF_UNROLL for (int p = 0; p < 2; p++) VF_UNROLL for (int c = 0; c < cols; c++) ak[p][c] = aq[p][c] = vf_set(0.0f);
     for (int i = 0; i < dk; i += 2) {
-        VF_UNROLL for (int p = 0; p < 2; p++) {
+        VF_UNROLL for (int p = 0; p < 2; p++)
+        {
             const vf vk = vf_set(k[i + p]), vq = vf_set(q[i + p]);
-            VF_UNROLL for (int c = 0; c < cols; c++) {
+            VF_UNROLL for (int c = 0; c < cols; c++)
+            {
                 vf s = vf_load(src + (i + p) * ld_src + c * VF);
                 if (write) s = vf_fma(vf_set(kw[i + p]), delta[c], vf_mul(s, vd));
                 if (store) vf_store(dst + (i + p) * ld_dst + c * VF, s);
@@ -261,7 +270,8 @@ VF_INLINE void gdn_pass(int cols, bool write, bool store, float *dst, const floa
             }
         }
     }
-    VF_UNROLL for (int c = 0; c < cols; c++) {
+    VF_UNROLL for (int c = 0; c < cols; c++)
+    {
         sk[c] = vf_add(ak[0][c], ak[1][c]);
         sq[c] = vf_add(aq[0][c], aq[1][c]);
     }
@@ -272,7 +282,8 @@ VF_INLINE void gdn_write(int cols, float *s, int64_t ld, int dk, float decay, co
     const vf vd = vf_set(decay);
     for (int i = 0; i < dk; i++) {
         const vf vk = vf_set(k[i]);
-        VF_UNROLL for (int c = 0; c < cols; c++) {
+        VF_UNROLL for (int c = 0; c < cols; c++)
+        {
             float *p = s + i * ld + c * VF;
             vf_store(p, vf_fma(vk, delta[c], vf_mul(vf_load(p), vd)));
         }
@@ -300,7 +311,8 @@ VF_INLINE void gdn_tile(int cols, const m5_gdn_steps *g, int j, float *copy)
             gdn_pass(cols, true, true, copy, first ? s : copy, cols * VF, first ? ld : cols * VF, dk, g->decay[t - 1], k - dk, delta, k, q, sk, sq);
         }
         const vf d = vf_set(g->decay[t]), b = vf_set(g->beta[t]), kq = vf_set(g->kq[t]);
-        VF_UNROLL for (int c = 0; c < cols; c++) {
+        VF_UNROLL for (int c = 0; c < cols; c++)
+        {
             vf v = vf_load(g->v + (size_t)t * (size_t)ld + j + c * VF);
             delta[c] = vf_mul(b, vf_sub(v, vf_mul(d, sk[c])));
             if (g->o) vf_store(g->o + (size_t)t * (size_t)ld + j + c * VF, vf_fma(kq, delta[c], vf_mul(d, sq[c])));

@@ -9,12 +9,12 @@
 
 /* One column tile of S is walked per call, all steps at once, so that it stays in L1. */
 typedef struct m5_gdn_steps {
-    float *state;            /* S [k_dim, v_dim] of one value head */
-    int k_dim, v_dim, n;     /* n tokens */
-    const float *q, *k, *v;  /* [n, k_dim], [n, k_dim], [n, v_dim]; q and k normalised, q scaled */
+    float *state;                   /* S [k_dim, v_dim] of one value head */
+    int k_dim, v_dim, n;            /* n tokens */
+    const float *q, *k, *v;         /* [n, k_dim], [n, k_dim], [n, v_dim]; q and k normalised, q scaled */
     const float *decay, *beta, *kq; /* [n]; kq = k . q */
-    float *o;                /* [n, v_dim] or NULL: only the state matters */
-    bool keep;               /* false: S is only read */
+    float *o;                       /* [n, v_dim] or NULL: only the state matters */
+    bool keep;                      /* false: S is only read */
 } m5_gdn_steps;
 
 typedef struct m5_mix_kernels {
@@ -22,12 +22,13 @@ typedef struct m5_mix_kernels {
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
     void (*add)(float *x, const float *y, int n);
     void (*scale)(float *x, float a, int n);
-    void (*gate)(float *x, const float *g, int n);      /* x *= sigmoid(g) */
-    void (*softcap)(float *x, float cap, int n);        /* cap * tanh(x / cap) */
-    void (*exp)(float *x, float minus, int n);          /* e^(x - minus) */
+    void (*gate)(float *x, const float *g, int n); /* x *= sigmoid(g) */
+    void (*softcap)(float *x, float cap, int n);   /* cap * tanh(x / cap) */
+    void (*exp)(float *x, float minus, int n);     /* e^(x - minus) */
 
     /* s[r, j] = softcap(scale * q[r] . k[j]); keys are k_bytes apart. One entry per m5_kv_type. */
-    void (*attn_score[4])(float *s, int64_t lds, const float *q, int n_q, const void *k, int64_t k_bytes, int n_key, int head_dim, float scale, float softcap);
+    void (*attn_score[4])(float *s, int64_t lds, const float *q, int n_q, const void *k, int64_t k_bytes, int n_key, int head_dim, float scale,
+                          float softcap);
     /* o[r] += sum_j p[r, j] v[j], keys in order. */
     void (*attn_value[4])(float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int head_dim);
     /* s[0..n) becomes e^(s - max); gives max and sum. May overwrite s[n..n+15]. */

@@ -8,11 +8,11 @@
 #include "model/internal.h"
 
 typedef struct ffn_buf {
-    float *gate, *up;      /* [n_tok, widest of dense and shared] */
-    float *logits, *wts;   /* [n_tok, n_expert], [n_tok, n_expert_used] */
-    float *shared, *sel;   /* [n_tok, n_embd], [n_tok] */
-    float *h2, *y2;        /* gemma4: [n_tok, n_embd] each */
-    int32_t *ids;          /* [n_tok, n_expert_used] */
+    float *gate, *up;    /* [n_tok, widest of dense and shared] */
+    float *logits, *wts; /* [n_tok, n_expert], [n_tok, n_expert_used] */
+    float *shared, *sel; /* [n_tok, n_embd], [n_tok] */
+    float *h2, *y2;      /* gemma4: [n_tok, n_embd] each */
+    int32_t *ids;        /* [n_tok, n_expert_used] */
 } ffn_buf;
 
 static size_t layout(const m5_model *m, const m5_layer_config *lc, int n_tok, ffn_buf *b, float *base)
@@ -46,7 +46,10 @@ size_t m5_ffn_work(const m5_model *m, const m5_layer_config *lc, int n_tok)
     return layout(m, lc, n_tok, &b, NULL);
 }
 
-static int act_of(const m5_model *m) { return m->cfg->act == M5_ACT_SILU ? 0 : 1; }
+static int act_of(const m5_model *m)
+{
+    return m->cfg->act == M5_ACT_SILU ? 0 : 1;
+}
 
 static void gated(m5_model *m, const m5_matrix *gate, const float *gate_bias, const m5_matrix *up, const float *up_bias, const m5_matrix *down,
                   const float *down_bias, int n, const ffn_buf *b, int n_tok, const float *h, float *y)
@@ -89,8 +92,8 @@ static void moe(m5_model *m, const m5_layer_weights *lw, const ffn_buf *b, int n
 }
 
 /* gemma 4: h1 = post1(mlp(h)), h2 = post2(experts(pre2(x))) routed by the weightless norm of x times router_scale; y = h1 + h2. */
-static void dense_and_moe(m5_model *m, const m5_layer_config *lc, const m5_layer_weights *lw, const ffn_buf *b, int n_tok, const float *h, const float *x,
-                          float *y)
+static void dense_and_moe(m5_model *m, const m5_layer_config *lc, const m5_layer_weights *lw, const ffn_buf *b, int n_tok, const float *h,
+                          const float *x, float *y)
 {
     const int n = m->cfg->n_embd;
     const float eps = m->cfg->rms_eps;

@@ -9,17 +9,17 @@
 
 /* Where a layer's share of a sequence's memory lies. */
 typedef struct m5_layer_mem {
-    size_t k_offset, v_offset;    /* bytes in a page (the donor's, when the layer reads another's) */
-    size_t state, tail;           /* floats in a recurrent row */
-    size_t ring;                  /* floats in a ring */
-    float *conv_t;                /* [conv, channels], transposed weights */
+    size_t k_offset, v_offset; /* bytes in a page (the donor's, when the layer reads another's) */
+    size_t state, tail;        /* floats in a recurrent row */
+    size_t ring;               /* floats in a ring */
+    float *conv_t;             /* [conv, channels], transposed weights */
 } m5_layer_mem;
 
 /* Pages, recurrent rows and rings: blocks of one size each, kept for reuse when freed. Live and kept blocks together stay within the budget. */
 typedef enum m5_block_kind { M5_BLOCK_PAGE, M5_BLOCK_ROW, M5_BLOCK_RING, M5_BLOCK_KINDS } m5_block_kind;
 typedef struct m5_block_pool {
-    size_t bytes[M5_BLOCK_KINDS];   /* of one block */
-    void *kept[M5_BLOCK_KINDS];     /* free list through the first pointer of a block */
+    size_t bytes[M5_BLOCK_KINDS]; /* of one block */
+    void *kept[M5_BLOCK_KINDS];   /* free list through the first pointer of a block */
     int64_t n_kept[M5_BLOCK_KINDS], n_live[M5_BLOCK_KINDS];
     uint64_t budget_bytes, used_bytes; /* used: live + kept */
 } m5_block_pool;
@@ -39,9 +39,9 @@ struct m5_seq {
 /* One forward's rows. */
 typedef struct m5_step {
     int n_tok, n_run;
-    const m5_run *runs;       /* NULL in the next-token head */
+    const m5_run *runs; /* NULL in the next-token head */
     const int32_t *pos, *seq_of;
-    const m5_kv_view *views;  /* [n_run] */
+    const m5_kv_view *views; /* [n_run] */
 } m5_step;
 
 struct m5_model {
@@ -51,18 +51,18 @@ struct m5_model {
     m5_kv_type kv_type;
     int page_tok, max_tok, max_draft;
     bool has_gdn, mtp;
-    m5_layer_mem *mem;        /* [n_layer + 1], the last for the next-token head */
+    m5_layer_mem *mem; /* [n_layer + 1], the last for the next-token head */
     m5_block_pool pool;
     uint64_t n_forward;
     int n_seq;
 
     /* Step scratch, sized at open for max_tok rows. */
     void *scratch;
-    float *x, *h, *y;         /* residual stream, normed input, sublayer output: [max_tok, n_embd] */
-    float *hidden;            /* rows with logits after the final norm, [max_tok, n_embd] */
-    float *hidden_all;        /* all rows, only with mtp */
-    float *ple;               /* [n_layer, max_tok, n_ple] */
-    float *work;              /* of one sublayer */
+    float *x, *h, *y;  /* residual stream, normed input, sublayer output: [max_tok, n_embd] */
+    float *hidden;     /* rows with logits after the final norm, [max_tok, n_embd] */
+    float *hidden_all; /* all rows, only with mtp */
+    float *ple;        /* [n_layer, max_tok, n_ple] */
+    float *work;       /* of one sublayer */
     size_t cap_work;
     int32_t *ids, *pos, *seq_of;
     m5_kv_view *views;
@@ -70,12 +70,16 @@ struct m5_model {
     m5_mtp_run *mtp_runs;
 };
 
-static inline int m5_gdn_channels(const m5_config *c) { return 2 * c->gdn_n_k_head * c->gdn_k_dim + c->gdn_n_v_head * c->gdn_v_dim; }
+static inline int m5_gdn_channels(const m5_config *c)
+{
+    return 2 * c->gdn_n_k_head * c->gdn_k_dim + c->gdn_n_v_head * c->gdn_v_dim;
+}
 
 /* Sublayers: h is the normed input (x the residual stream, where a family's router reads it), y [n_tok, n_embd] the output before any post norm.
  * *_work: floats of m->work that n_tok rows need. */
 size_t m5_mix_attn_work(const m5_model *m, const m5_layer_config *lc, int n_tok);
-void m5_mix_attn(m5_model *m, const m5_step *st, const m5_layer_config *lc, const m5_layer_weights *lw, const m5_layer_mem *mem, const float *h, float *y);
+void m5_mix_attn(m5_model *m, const m5_step *st, const m5_layer_config *lc, const m5_layer_weights *lw, const m5_layer_mem *mem, const float *h,
+                 float *y);
 size_t m5_mix_gdn_work(const m5_model *m, int n_tok);
 void m5_mix_gdn(m5_model *m, const m5_step *st, int layer, const float *h, float *y);
 /* Applies a sequence's accepted rows to the recurrent state of one layer. */

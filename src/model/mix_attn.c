@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax attention of every family by traits. Room: model/mix_attn.c. Formulas: docs/models/<family>.md; the arithmetic is in backend/cpu_mix_attn.c.
+/* Softmax attention of every family by traits. Room: model/mix_attn.c. Formulas: docs/models/<family>.md; the arithmetic is in
+ * backend/cpu_mix_attn.c.
  *
  *   q = Wq h [+ b]   (attn_gate: per head query then gate)   k = Wk h   v = Wv h, or the raw k
  *   q, k: norm per head over head_dim, rotation;  v: weightless norm (gemma4);  q *= position scale (ministral3)
@@ -28,7 +29,10 @@ static size_t layout(const m5_model *m, const m5_layer_config *lc, int n_tok, at
     return n_raw + 2 * nq + 2 * nkv;
 }
 
-size_t m5_mix_attn_work(const m5_model *m, const m5_layer_config *lc, int n_tok) { return layout(m, lc, n_tok, NULL, NULL); }
+size_t m5_mix_attn_work(const m5_model *m, const m5_layer_config *lc, int n_tok)
+{
+    return layout(m, lc, n_tok, NULL, NULL);
+}
 
 /* The scores of far positions are sharpened: q *= 1 + beta ln(1 + floor(pos / len)). */
 static void scale_by_position(m5_model *m, const m5_step *st, float *q, int n)
@@ -46,7 +50,8 @@ static void rotate(m5_model *m, const m5_step *st, const m5_layer_config *lc, fl
     m5_cpu_rope(m->cpu, x, st->n_tok, n_head, lc->head_dim, st->pos, r->inv_freq, r->n_rot, r->pairs, r->attn_factor);
 }
 
-static void project(m5_model *m, const m5_step *st, const m5_layer_config *lc, const m5_layer_weights *lw, const attn_buf *b, bool own_kv, const float *h)
+static void project(m5_model *m, const m5_step *st, const m5_layer_config *lc, const m5_layer_weights *lw, const attn_buf *b, bool own_kv,
+                    const float *h)
 {
     const int64_t nq = (int64_t)lc->n_head * lc->head_dim, nkv = (int64_t)lc->n_head_kv * lc->head_dim;
     m5_linear jobs[3];
@@ -86,7 +91,8 @@ static void make_keys_values(m5_model *m, const m5_step *st, const m5_layer_conf
     rotate(m, st, lc, b->k, lc->n_head_kv);
 }
 
-void m5_mix_attn(m5_model *m, const m5_step *st, const m5_layer_config *lc, const m5_layer_weights *lw, const m5_layer_mem *mem, const float *h, float *y)
+void m5_mix_attn(m5_model *m, const m5_step *st, const m5_layer_config *lc, const m5_layer_weights *lw, const m5_layer_mem *mem, const float *h,
+                 float *y)
 {
     const m5_config *c = m->cfg;
     const int hd = lc->head_dim;

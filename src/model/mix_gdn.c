@@ -20,7 +20,10 @@ static size_t layout(const m5_model *m, int n_tok, gdn_buf *b, float *base)
     return t * (channels + 2 * values + 2 * n_v);
 }
 
-size_t m5_mix_gdn_work(const m5_model *m, int n_tok) { return m->has_gdn ? layout(m, n_tok, NULL, NULL) : 0; }
+size_t m5_mix_gdn_work(const m5_model *m, int n_tok)
+{
+    return m->has_gdn ? layout(m, n_tok, NULL, NULL) : 0;
+}
 
 static m5_gdn_args gdn_args(const m5_model *m, int layer, const m5_gdn_run *runs, int n_run)
 {

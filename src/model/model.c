@@ -53,7 +53,8 @@ static int check_shapes(const m5_model *m, m5_error *err)
     }
     if (!m->has_gdn) return 0;
     if (c->gdn_k_dim % 16 != 0 || c->gdn_v_dim % 16 != 0 || c->gdn_k_dim > 256 || c->gdn_v_dim > 256)
-        return m5_error_set(err, M5_ERR_UNSUPPORTED, "linear attention head sizes %d and %d are not multiples of 16 up to 256", c->gdn_k_dim, c->gdn_v_dim);
+        return m5_error_set(err, M5_ERR_UNSUPPORTED, "linear attention head sizes %d and %d are not multiples of 16 up to 256", c->gdn_k_dim,
+                            c->gdn_v_dim);
     if (c->gdn_conv < 1 || c->gdn_conv > M5_GDN_MAX_CONV || c->gdn_n_v_head % c->gdn_n_k_head != 0)
         return m5_error_set(err, M5_ERR_UNSUPPORTED, "linear attention with convolution width %d and %d value heads for %d key heads", c->gdn_conv,
                             c->gdn_n_v_head, c->gdn_n_k_head);
@@ -198,11 +199,26 @@ void m5_model_close(m5_model *m)
     m5_free(m);
 }
 
-const m5_config *m5_model_config(const m5_model *m) { return m->cfg; }
-const m5_weights *m5_model_weights(const m5_model *m) { return m->w; }
-m5_cpu *m5_model_cpu(m5_model *m) { return m->cpu; }
-const float *m5_model_hidden(const m5_model *m) { return m->hidden; }
-const float *m5_model_hidden_all(const m5_model *m) { return m->hidden_all; }
+const m5_config *m5_model_config(const m5_model *m)
+{
+    return m->cfg;
+}
+const m5_weights *m5_model_weights(const m5_model *m)
+{
+    return m->w;
+}
+m5_cpu *m5_model_cpu(m5_model *m)
+{
+    return m->cpu;
+}
+const float *m5_model_hidden(const m5_model *m)
+{
+    return m->hidden;
+}
+const float *m5_model_hidden_all(const m5_model *m)
+{
+    return m->hidden_all;
+}
 
 /* ---- forward ---- */
 
@@ -217,7 +233,8 @@ static int check_runs(m5_model *m, const m5_run *runs, int n_run, m5_error *err)
         if (r->n_tok < 1 || r->n_tok > limit) return m5_error_set(err, M5_ERR_ARG, "a run of %d tokens, between 1 and %d allowed", r->n_tok, limit);
         if (r->n_out < 0 || r->n_out > r->n_tok) return m5_error_set(err, M5_ERR_ARG, "%d outputs of %d tokens", r->n_out, r->n_tok);
         if (r->seq->stamp == m->n_forward) return m5_error_set(err, M5_ERR_ARG, "a sequence stands twice in one batch");
-        if (r->seq->pos > INT32_MAX - r->n_tok - m->page_tok) return m5_error_set(err, M5_ERR_ARG, "a sequence of %d tokens cannot grow", r->seq->pos);
+        if (r->seq->pos > INT32_MAX - r->n_tok - m->page_tok)
+            return m5_error_set(err, M5_ERR_ARG, "a sequence of %d tokens cannot grow", r->seq->pos);
         r->seq->stamp = m->n_forward;
         n_tok += r->n_tok;
         for (int t = 0; t < r->n_tok; t++)

@@ -51,8 +51,9 @@ typedef struct m5_run {
     bool hold;       /* rows stay pending until m5_seq_commit */
 } m5_run;
 
-/* Appends the runs' tokens to their sequences and computes logits [sum n_out, n_vocab], run by run; logits NULL = hidden states only. Every run has at
- * least one token and a sequence of its own; sum n_tok <= max_batch_tok. Token ids must be in [0, n_vocab). Rows still held from before are forgotten.
+/* Appends the runs' tokens to their sequences and computes logits [sum n_out, n_vocab], run by run; logits NULL = hidden states only. Every run
+ * has at least one token and a sequence of its own; sum n_tok <= max_batch_tok. Token ids must be in [0, n_vocab). Rows still held from before are
+ * forgotten.
  * Errors: M5_ERR_ARG, M5_ERR_NOMEM (state budget; no sequence has changed then). */
 int m5_model_forward(m5_model *m, const m5_run *runs, int n_run, float *logits, m5_error *err);
 

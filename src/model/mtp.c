@@ -8,7 +8,10 @@
 
 #include "model/internal.h"
 
-bool m5_mtp_present(const m5_model *m) { return m->mtp; }
+bool m5_mtp_present(const m5_model *m)
+{
+    return m->mtp;
+}
 
 static int check(m5_model *m, const m5_mtp_run *runs, int n_run, m5_error *err)
 {
@@ -17,13 +20,15 @@ static int check(m5_model *m, const m5_mtp_run *runs, int n_run, m5_error *err)
     for (int i = 0; i < n_run; i++) {
         const m5_mtp_run *r = &runs[i];
         if (r->n_tok < 1 || r->n_out < 0 || r->n_out > r->n_tok) return m5_error_set(err, M5_ERR_ARG, "%d outputs of %d pairs", r->n_out, r->n_tok);
-        if (r->pos < 0 || r->pos / m->page_tok > r->seq->n_page) return m5_error_set(err, M5_ERR_ARG, "a pair at slot %d of a sequence of %d tokens", r->pos, r->seq->pos);
+        if (r->pos < 0 || r->pos / m->page_tok > r->seq->n_page)
+            return m5_error_set(err, M5_ERR_ARG, "a pair at slot %d of a sequence of %d tokens", r->pos, r->seq->pos);
         for (int t = 0; t < r->n_tok; t++)
             if (r->ids[t] < 0 || r->ids[t] >= m->cfg->n_vocab)
                 return m5_error_set(err, M5_ERR_ARG, "token id %d is outside [0, %d)", (int)r->ids[t], m->cfg->n_vocab);
         n_tok += r->n_tok;
     }
-    if (n_tok < 1 || n_tok > m->max_tok) return m5_error_set(err, M5_ERR_ARG, "a batch of %lld pairs, between 1 and %d allowed", (long long)n_tok, m->max_tok);
+    if (n_tok < 1 || n_tok > m->max_tok)
+        return m5_error_set(err, M5_ERR_ARG, "a batch of %lld pairs, between 1 and %d allowed", (long long)n_tok, m->max_tok);
     return 0;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The next-token head of Qwen3.5 (tensors mtp.*): one more block that guesses the token after the next from the model's final hidden state of token t and
- * the known token t + 1. Guesses never change output: whoever uses them verifies them with m5_model_forward. Room: model/mtp.c. Thread: engine.
+/* The next-token head of Qwen3.5 (tensors mtp.*): one more block that guesses the token after the next from the model's final hidden state of token t
+ * and the known token t + 1. Guesses never change output: whoever uses them verifies them with m5_model_forward. Room: model/mtp.c. Thread: engine.
  *
- * The head has K and V of its own, kept in the pages of the sequence: slot t belongs to the pair (hidden of token t, token t + 1). A slot may be written
- * again, which replaces a pair made from a guess by the one made from the model's hidden state; slots never written read as zeros. Rolling the sequence
- * back needs nothing here. */
+ * The head has K and V of its own, kept in the pages of the sequence: slot t belongs to the pair (hidden of token t, token t + 1). A slot may be
+ * written again, which replaces a pair made from a guess by the one made from the model's hidden state; slots never written read as zeros. Rolling
+ * the sequence back needs nothing here. */
 #ifndef M5_MODEL_MTP_H
 #define M5_MODEL_MTP_H
 

@@ -17,7 +17,10 @@ struct m5_page {
     int64_t n_owner;
 };
 
-static m5_page *page_of(uint8_t *data) { return (m5_page *)(void *)(data - PAGE_HEAD_BYTES); }
+static m5_page *page_of(uint8_t *data)
+{
+    return (m5_page *)(void *)(data - PAGE_HEAD_BYTES);
+}
 
 /* ---- blocks ---- */
 
@@ -61,7 +64,10 @@ static void block_free(m5_block_pool *p, m5_block_kind k, void *b)
     p->n_live[k]--;
 }
 
-static size_t round64(size_t n) { return (n + 63) / 64 * 64; }
+static size_t round64(size_t n)
+{
+    return (n + 63) / 64 * 64;
+}
 
 int m5_state_open(m5_model *m, uint64_t budget_bytes, m5_error *err)
 {
@@ -98,15 +104,29 @@ int m5_state_open(m5_model *m, uint64_t budget_bytes, m5_error *err)
 
 void m5_state_close(m5_model *m)
 {
-    while (drop_kept(&m->pool)) {
-    }
+    while (drop_kept(&m->pool)) {}
 }
 
-size_t m5_model_page_bytes(const m5_model *m) { return m->pool.bytes[M5_BLOCK_PAGE] - PAGE_HEAD_BYTES; }
-int m5_model_page_tok(const m5_model *m) { return m->page_tok; }
-bool m5_model_recurrent(const m5_model *m) { return m->has_gdn; }
-size_t m5_model_kv_bytes_per_tok(const m5_model *m) { return m5_model_page_bytes(m) / (size_t)m->page_tok; }
-size_t m5_model_row_bytes(const m5_model *m) { return m->pool.bytes[M5_BLOCK_ROW]; }
+size_t m5_model_page_bytes(const m5_model *m)
+{
+    return m->pool.bytes[M5_BLOCK_PAGE] - PAGE_HEAD_BYTES;
+}
+int m5_model_page_tok(const m5_model *m)
+{
+    return m->page_tok;
+}
+bool m5_model_recurrent(const m5_model *m)
+{
+    return m->has_gdn;
+}
+size_t m5_model_kv_bytes_per_tok(const m5_model *m)
+{
+    return m5_model_page_bytes(m) / (size_t)m->page_tok;
+}
+size_t m5_model_row_bytes(const m5_model *m)
+{
+    return m->pool.bytes[M5_BLOCK_ROW];
+}
 
 uint64_t m5_model_state_used(const m5_model *m)
 {
@@ -127,14 +147,20 @@ m5_page *m5_page_new(m5_model *m)
     return p;
 }
 
-void m5_page_ref(m5_page *p) { p->n_owner++; }
+void m5_page_ref(m5_page *p)
+{
+    p->n_owner++;
+}
 
 void m5_page_unref(m5_model *m, m5_page *p)
 {
     if (p && --p->n_owner == 0) block_free(&m->pool, M5_BLOCK_PAGE, p);
 }
 
-void *m5_page_data(m5_page *p) { return (uint8_t *)(void *)p + PAGE_HEAD_BYTES; }
+void *m5_page_data(m5_page *p)
+{
+    return (uint8_t *)(void *)p + PAGE_HEAD_BYTES;
+}
 
 m5_page *m5_seq_page_ref(const m5_seq *s, int i)
 {
@@ -143,14 +169,20 @@ m5_page *m5_seq_page_ref(const m5_seq *s, int i)
     return p;
 }
 
-static int pages_for(const m5_model *m, int n_tok) { return (int)(((int64_t)n_tok + m->page_tok - 1) / m->page_tok); }
+static int pages_for(const m5_model *m, int n_tok)
+{
+    return (int)(((int64_t)n_tok + m->page_tok - 1) / m->page_tok);
+}
 
 static void cut_pages(m5_seq *s, int n_page)
 {
     while (s->n_page > n_page) m5_page_unref(s->m, page_of(s->pages[--s->n_page]));
 }
 
-void m5_seq_trim(m5_seq *s) { cut_pages(s, pages_for(s->m, s->pos)); }
+void m5_seq_trim(m5_seq *s)
+{
+    cut_pages(s, pages_for(s->m, s->pos));
+}
 
 static int grow_table(m5_seq *s, int n_page)
 {
@@ -220,7 +252,10 @@ void m5_seq_free(m5_seq *s)
     m5_free(s);
 }
 
-int m5_seq_pos(const m5_seq *s) { return s->pos; }
+int m5_seq_pos(const m5_seq *s)
+{
+    return s->pos;
+}
 
 void m5_seq_reset(m5_seq *s)
 {

@@ -14,7 +14,7 @@ typedef struct m5_page m5_page;
 
 int m5_model_page_tok(const m5_model *m);
 size_t m5_model_page_bytes(const m5_model *m);
-bool m5_model_recurrent(const m5_model *m); /* has recurrent rows */
+bool m5_model_recurrent(const m5_model *m);      /* has recurrent rows */
 uint64_t m5_model_state_used(const m5_model *m); /* bytes of pages, rows and rings in use */
 
 /* Page i of s (tokens [i * page_tok, ...)), with one more owner. Owner: caller, m5_page_unref. */
@@ -23,14 +23,14 @@ m5_page *m5_seq_page_ref(const m5_seq *s, int i);
 m5_page *m5_page_new(m5_model *m);
 void m5_page_ref(m5_page *p);
 void m5_page_unref(m5_model *m, m5_page *p); /* NULL allowed */
-void *m5_page_data(m5_page *p); /* [m5_model_page_bytes] */
+void *m5_page_data(m5_page *p);              /* [m5_model_page_bytes] */
 
 /* Accepted held rows enter the recurrent state now instead of with the next forward. */
 void m5_seq_settle(m5_seq *s);
 /* The recurrent row at m5_seq_pos, m5_model_row_bytes long; settles first. Nothing held may be outstanding. */
 void m5_seq_row_save(m5_seq *s, void *dst);
-/* s becomes a sequence of n_tok tokens whose K and V are in pages (ceil(n_tok / page_tok) of them, each gets one more owner). row: saved at n_tok, NULL
- * for models without recurrent layers. Errors: M5_ERR_NOMEM, then s is as it was. */
+/* s becomes a sequence of n_tok tokens whose K and V are in pages (ceil(n_tok / page_tok) of them, each gets one more owner). row: saved at n_tok,
+ * NULL for models without recurrent layers. Errors: M5_ERR_NOMEM, then s is as it was. */
 int m5_seq_restore(m5_seq *s, m5_page *const *pages, int n_tok, const void *row, m5_error *err);
 /* Forgets the tokens from n_tok on. Errors: M5_ERR_UNSUPPORTED for models with recurrent layers unless n_tok is 0 or the current position. */
 int m5_seq_truncate(m5_seq *s, int n_tok, m5_error *err);

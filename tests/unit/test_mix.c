@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mixer operators against plain scalar formulas in double, on inputs chosen where a wrong eps, threshold, window edge or gelu form would hide; then the same
- * bits for every instruction set, thread count, batch split and page size. */
+/* Mixer operators against plain scalar formulas in double, on inputs chosen where a wrong eps, threshold, window edge or gelu form would hide; then
+ * the same bits for every instruction set, thread count, batch split and page size. */
 #include "backend/cpu.h"
 #include "base/mem.h"
 #include "kernels/kernels.h"
@@ -169,10 +169,12 @@ static void cache_free(cache *s)
     m5_free(s->v);
 }
 
-static void run_attention(m5_cpu *c, const attn_case *a, const m5_kv_view *views, const int32_t *seq, const int32_t *pos, const float *q, float *o, int n)
+static void run_attention(m5_cpu *c, const attn_case *a, const m5_kv_view *views, const int32_t *seq, const int32_t *pos, const float *q, float *o,
+                          int n)
 {
     const size_t row = m5_kv_row_bytes(a->kv, a->n_head_kv, a->head_dim);
-    m5_attn_args g = {a->n_head, a->n_head_kv, a->head_dim, a->page_tok, a->kv, 0, row * (size_t)a->page_tok, a->window, 0.25f, a->softcap, views, seq, pos};
+    m5_attn_args g = {a->n_head, a->n_head_kv, a->head_dim, a->page_tok, a->kv, 0,  row * (size_t)a->page_tok,
+                      a->window, 0.25f,        a->softcap,  views,       seq,   pos};
     m5_cpu_attention(c, o, q, &g, n);
 }
 
@@ -240,8 +242,9 @@ static void attention(const attn_case *a)
                     const int m = ROWS - i < chunk ? ROWS - i : chunk;
                     run_attention(c, a, views, seq + i, pos + i, q + (size_t)i * n, got + (size_t)i * n, m);
                 }
-                T_CHECK(memcmp(got, want, ROWS * n * sizeof *got) == 0, "attention hd %d ctx %d window %d kv %d: chunk %d, %d threads, level %d differ",
-                        a->head_dim, a->n_ctx, a->window, (int)a->kv, chunk, threads, lv);
+                T_CHECK(memcmp(got, want, ROWS * n * sizeof *got) == 0,
+                        "attention hd %d ctx %d window %d kv %d: chunk %d, %d threads, level %d differ", a->head_dim, a->n_ctx, a->window, (int)a->kv,
+                        chunk, threads, lv);
             }
             /* Rows of two sequences in turn: no two neighbours share a tile. */
             int32_t pos2[2 * ROWS], seq2[2 * ROWS];
@@ -386,8 +389,10 @@ static void run_gdn(m5_cpu *c, const gdn_data *d, int chunk, int hold, int keep,
     const size_t n_state = (size_t)g->n_v * (size_t)g->dk * (size_t)g->dv;
     m5_gdn_run runs[2];
     m5_gdn_args a = {g->n_k, g->n_v, g->dk, g->dv, g->conv, g->tiled, 1e-6f, d->conv, d->a_neg, d->dt, d->norm, runs, 1};
-    float *state = randoms(n_state, 0), *tail = randoms((size_t)(g->conv - 1) * (size_t)d->channels, 0), *ring = randoms(32 * m5_gdn_ring_floats(&a), 1);
-    float *state2 = randoms(n_state, 1), *tail2 = randoms((size_t)(g->conv - 1) * (size_t)d->channels, 1), *tmp = randoms((size_t)GDN_TOK * (size_t)d->values, 0);
+    float *state = randoms(n_state, 0), *tail = randoms((size_t)(g->conv - 1) * (size_t)d->channels, 0),
+          *ring = randoms(32 * m5_gdn_ring_floats(&a), 1);
+    float *state2 = randoms(n_state, 1), *tail2 = randoms((size_t)(g->conv - 1) * (size_t)d->channels, 1),
+          *tmp = randoms((size_t)GDN_TOK * (size_t)d->values, 0);
     int pending = 0;
     for (int t = 0; t < GDN_TOK;) {
         const int n = hold ? (GDN_TOK - t < hold ? GDN_TOK - t : hold) : (GDN_TOK - t < chunk ? GDN_TOK - t : chunk);
@@ -423,7 +428,8 @@ static void gdn(const gdn_case *g)
     scalar_gdn(&d, ref);
     for (size_t i = 0; i < n; i++)
         if (!(fabs(ref[i] - (double)want[i]) <= worst)) worst = fabs(ref[i] - (double)want[i]);
-    T_CHECK(worst < 2e-5, "gdn %d/%d heads %dx%d conv %d scale %g dt %g: off by %g", g->n_k, g->n_v, g->dk, g->dv, g->conv, (double)g->in_scale, (double)g->dt, worst);
+    T_CHECK(worst < 2e-5, "gdn %d/%d heads %dx%d conv %d scale %g dt %g: off by %g", g->n_k, g->n_v, g->dk, g->dv, g->conv, (double)g->in_scale,
+            (double)g->dt, worst);
     for (int lv = 0; lv < N_MASK; lv++)
         for (int threads = 1; threads <= 2; threads++) {
             c = open_cpu(threads, masks[lv]);
@@ -446,11 +452,13 @@ static void gdn(const gdn_case *g)
 int main(void)
 {
     static const attn_case attn[] = {
-        {8, 2, 64, 64, 1100, 0, M5_KV_F32, 0},  {8, 2, 64, 16, 1100, 0, M5_KV_F16, 0},   {4, 4, 48, 32, 600, 100, M5_KV_F32, 50}, {6, 1, 40, 64, 700, 0, M5_KV_F32, 0},
-        {4, 2, 24, 24, 300, 290, M5_KV_BF16, 0}, {16, 1, 128, 64, 530, 0, M5_KV_Q8_0, 0}, {3, 1, 72, 48, 800, 257, M5_KV_F16, 30}, {40, 1, 96, 32, 560, 0, M5_KV_F32, 0},
+        {8, 2, 64, 64, 1100, 0, M5_KV_F32, 0},   {8, 2, 64, 16, 1100, 0, M5_KV_F16, 0},   {4, 4, 48, 32, 600, 100, M5_KV_F32, 50},
+        {6, 1, 40, 64, 700, 0, M5_KV_F32, 0},    {4, 2, 24, 24, 300, 290, M5_KV_BF16, 0}, {16, 1, 128, 64, 530, 0, M5_KV_Q8_0, 0},
+        {3, 1, 72, 48, 800, 257, M5_KV_F16, 30}, {40, 1, 96, 32, 560, 0, M5_KV_F32, 0},
     };
     static const gdn_case nets[] = {
-        {2, 4, 32, 48, 4, false, 1, 0}, {2, 6, 32, 32, 4, true, 1, 0}, {1, 1, 64, 64, 2, false, 1, 0}, {2, 2, 16, 32, 4, false, 2e-2f, 0}, {3, 3, 48, 16, 4, true, 1, 25},
+        {2, 4, 32, 48, 4, false, 1, 0},     {2, 6, 32, 32, 4, true, 1, 0},  {1, 1, 64, 64, 2, false, 1, 0},
+        {2, 2, 16, 32, 4, false, 2e-2f, 0}, {3, 3, 48, 16, 4, true, 1, 25},
     };
     for (int lv = 0; lv < N_MASK; lv++) {
         m5_cpu *c = open_cpu(2, masks[lv]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The forward pass and sequence memory on the tiny models of every family: logits and greedy tokens of a foreign implementation, then promise P1: the same
- * bits for every chunking, thread count, batch, hold and fork. */
+/* The forward pass and sequence memory on the tiny models of every family: logits and greedy tokens of a foreign implementation, then promise P1: the
+ * same bits for every chunking, thread count, batch, hold and fork. */
 #include "base/json.h"
 #include "base/mem.h"
 #include "model/model.h"
@@ -112,8 +112,8 @@ static double max_diff(const float *a, const float *b, int n)
 }
 
 /* ---- against the foreign implementation ----
- * The bounds lie three times above what was measured and below what the usual misreadings move (eps 1e-5 for 1e-6, erf for tanh gelu, a rounded embedding
- * scale: 1e-4 and more). */
+ * The bounds lie three times above what was measured and below what the usual misreadings move (eps 1e-5 for 1e-6, erf for tanh gelu, a rounded
+ * embedding scale: 1e-4 and more). */
 
 static void check_golden(const char *name, const golden *g, float *buf)
 {
@@ -159,7 +159,8 @@ static void check_mtp(const char *name, const golden *g, float *buf)
     m5_mtp_run last = {s, n - 1, m5_model_hidden_all(m) + (size_t)(n - 1) * (size_t)m5_model_config(m)->n_embd, &next[n - 1], 1, 1};
     rc = m5_mtp_draft(m, &last, 1, g->n_mtp_drafts, drafts, buf, &err);
     T_CHECK(rc == 0, "%s", err.text);
-    for (int i = 0; i < g->n_mtp_drafts; i++) T_CHECK(drafts[i] == g->mtp_drafts[i], "draft %d: %d, expected %d", i, (int)drafts[i], (int)g->mtp_drafts[i]);
+    for (int i = 0; i < g->n_mtp_drafts; i++)
+        T_CHECK(drafts[i] == g->mtp_drafts[i], "draft %d: %d, expected %d", i, (int)drafts[i], (int)g->mtp_drafts[i]);
     m5_seq_free(s);
     m5_model_close(m);
 }
@@ -178,7 +179,8 @@ static void same_rows(const p1 *p, const char *what, int arg, const float *got, 
 {
     const size_t v = (size_t)p->g->n_vocab;
     for (int i = 0; i < n; i++)
-        T_CHECK(memcmp(got + (size_t)i * v, p->want + (size_t)(row + i) * v, v * sizeof(float)) == 0, "%s: %s %d: row %d differs", p->name, what, arg, row + i);
+        T_CHECK(memcmp(got + (size_t)i * v, p->want + (size_t)(row + i) * v, v * sizeof(float)) == 0, "%s: %s %d: row %d differs", p->name, what, arg,
+                row + i);
 }
 
 static void chunked(const p1 *p, int chunk)
@@ -201,7 +203,9 @@ static void with_companions(const p1 *p)
     for (int i = 0; i < p->g->n_long; step++) {
         const int n = step % 2 ? 1 : (p->g->n_long - i < 5 ? p->g->n_long - i : 5);
         if (m5_seq_pos(b) > 30) m5_seq_reset(b);
-        m5_run r[3] = {{a, p->g->ids_long + step % 40, 1, 1, false}, {s, p->g->ids_long + i, n, n, false}, {b, p->g->ids_long + step % 50, 3, step % 4, step % 3 == 0}};
+        m5_run r[3] = {{a, p->g->ids_long + step % 40, 1, 1, false},
+                       {s, p->g->ids_long + i, n, n, false},
+                       {b, p->g->ids_long + step % 50, 3, step % 4, step % 3 == 0}};
         int rc = m5_model_forward(p->m, r, 3, p->got, &err);
         T_CHECK(rc == 0, "%s", err.text);
         if (r[2].hold) m5_seq_commit(b, step % 4);
@@ -331,8 +335,8 @@ static void all_bytes(size_t out[M5_MEM_KIND_COUNT])
 static void nothing_left(const size_t at_start[M5_MEM_KIND_COUNT])
 {
     for (int i = 0; i < M5_MEM_KIND_COUNT; i++)
-        T_CHECK(m5_mem_bytes((m5_mem_kind)i) == at_start[i], "%zu bytes of %s, %zu before", m5_mem_bytes((m5_mem_kind)i), m5_mem_kind_name((m5_mem_kind)i),
-                at_start[i]);
+        T_CHECK(m5_mem_bytes((m5_mem_kind)i) == at_start[i], "%zu bytes of %s, %zu before", m5_mem_bytes((m5_mem_kind)i),
+                m5_mem_kind_name((m5_mem_kind)i), at_start[i]);
 }
 
 static void check_memory(const char *name, const golden *g, float *buf)
@@ -371,8 +375,8 @@ static void check_memory(const char *name, const golden *g, float *buf)
     T_EQ_INT(m5_mem_count(), before);
 
     const int32_t bad = (int32_t)m5_model_config(m)->n_vocab, low = -1;
-    m5_run wrong[] = {{a, &bad, 1, 1, false}, {a, &low, 1, 1, false}, {a, g->ids_long, 65, 1, false}, {a, g->ids_long, 0, 0, false}, {a, g->ids_long, 2, 3, false},
-                      {a, g->ids_long, 2, 1, true}};
+    m5_run wrong[] = {{a, &bad, 1, 1, false},        {a, &low, 1, 1, false},        {a, g->ids_long, 65, 1, false},
+                      {a, g->ids_long, 0, 0, false}, {a, g->ids_long, 2, 3, false}, {a, g->ids_long, 2, 1, true}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) T_EQ_INT(m5_model_forward(m, &wrong[i], 1, buf, &err), M5_ERR_ARG);
     m5_run twice[2] = {{a, g->ids_long, 1, 0, false}, {a, g->ids_long, 1, 0, false}};
     T_EQ_INT(m5_model_forward(m, twice, 2, buf, &err), M5_ERR_ARG);
