@@ -6,12 +6,12 @@ enum { COMPILE_STEPS = 20000000, COMPILE_BYTES = 512 << 20 };
 
 static void start_strings(jrt *rt)
 {
-    rt->empty = jstr_c(rt, "");
+    rt->empty = m5_jstr_c(rt, "");
     rt->empty->n_cp = 0;
-    jstr_hash(rt, rt->empty);
+    m5_jstr_hash(rt, rt->empty);
 }
 
-/* Runs fn; a jrt_fail inside it ends here. Alone in its function, so that no variable of a caller lives across the jump. */
+/* Runs fn; a m5_jrt_fail inside it ends here. Alone in its function, so that no variable of a caller lives across the jump. */
 static int guard(jrt *rt, void (*fn)(jrt *rt, void *ctx), void *ctx)
 {
     if (setjmp(rt->fail)) return rt->code;
@@ -28,13 +28,13 @@ typedef struct compile_job {
 static void compile(jrt *rt, void *ctx)
 {
     compile_job *job = ctx;
-    m5_jinja *t = j_alloc(rt, sizeof *t);
+    m5_jinja *t = m5_j_alloc(rt, sizeof *t);
     jtoks toks = {0};
-    jlex(rt, job->src.p, job->src.n, &toks);
-    jparse(rt, &toks, &t->body);
-    jbind(rt, t);
+    m5_jlex(rt, job->src.p, job->src.n, &toks);
+    m5_jparse(rt, &toks, &t->body);
+    m5_jbind(rt, t);
     size_t len = strlen(rt->name);
-    t->name = j_alloc(rt, len + 1);
+    t->name = m5_j_alloc(rt, len + 1);
     memcpy(t->name, rt->name, len);
     job->t = t;
 }
@@ -47,7 +47,7 @@ int m5_jinja_compile(m5_jinja **out, const char *name, const char *src, size_t n
     if (!m5_utf8_valid(src, n)) return m5_error_set(err, M5_ERR_TEMPLATE, "%s: the template is not valid UTF-8", name);
     jrt rt;
     compile_job job = {{src, n}, NULL};
-    j_init(&rt, err, name, COMPILE_BYTES, COMPILE_STEPS);
+    m5_j_init(&rt, err, name, COMPILE_BYTES, COMPILE_STEPS);
     rt.arena.kind = M5_MEM_TEXT;
     int rc = guard(&rt, compile, &job);
     if (rc == M5_OK) {
@@ -55,7 +55,7 @@ int m5_jinja_compile(m5_jinja **out, const char *name, const char *src, size_t n
         rt.arena = (m5_arena){0};
         *out = job.t;
     }
-    j_deinit(&rt);
+    m5_j_deinit(&rt);
     return rc;
 }
 
@@ -80,25 +80,25 @@ static void trust_members(jrt *rt, const jstr *key, jval v, const char *entry)
 {
     const char *mark = strstr(entry, "[].");
     if (!mark || (size_t)(mark - entry) != key->n || memcmp(entry, key->p, key->n) != 0 || v.t != J_LIST) return;
-    jstr *member = jstr_c(rt, mark + 3);
+    jstr *member = m5_jstr_c(rt, mark + 3);
     for (size_t i = 0; i < v.u.seq->n; i++) {
         jval item = v.u.seq->v[i], s;
-        if (item.t != J_DICT || !jdict_get_str(rt, item.u.dict, member, &s) || s.t != J_STR) continue;
+        if (item.t != J_DICT || !m5_jdict_get_str(rt, item.u.dict, member, &s) || s.t != J_STR) continue;
         if (plain_word(s.u.s)) s.u.s->trust = J_TRUSTED;
     }
 }
 
 static void load_vars(jrt *rt, const m5_json *vars, const char *const *trusted)
 {
-    rt->vars = jdict_new(rt, m5_json_len(vars));
+    rt->vars = m5_jdict_new(rt, m5_json_len(vars));
     for (void *it = m5_json_iter(vars); it; it = m5_json_iter_next(vars, it)) {
         m5_slice k = m5_json_iter_key(it);
         bool trust = false;
         for (size_t i = 0; trusted && trusted[i]; i++) trust = trust || m5_slice_is(k, trusted[i]);
-        jstr *key = jstr_view(rt, k.p, k.n, false);
-        jval v = jv_from_json(rt, m5_json_iter_value(it), trust);
+        jstr *key = m5_jstr_view(rt, k.p, k.n, false);
+        jval v = m5_jv_from_json(rt, m5_json_iter_value(it), trust);
         for (size_t i = 0; trusted && trusted[i]; i++) trust_members(rt, key, v, trusted[i]);
-        jdict_set(rt, rt->vars, jv_str(key), v);
+        m5_jdict_set(rt, rt->vars, m5_jv_str(key), v);
     }
 }
 
@@ -119,7 +119,7 @@ static void render(jrt *rt, void *ctx)
 {
     const m5_jinja_render_args *args = ctx;
     load_vars(rt, args->vars, args->trusted_keys);
-    jeval_template(rt, rt->tmpl);
+    m5_jeval_template(rt, rt->tmpl);
 }
 
 int m5_jinja_render(const m5_jinja *j, const m5_jinja_render_args *args, m5_buf *out, m5_text_span **spans, size_t *n_spans, m5_error *err)
@@ -129,7 +129,7 @@ int m5_jinja_render(const m5_jinja *j, const m5_jinja_render_args *args, m5_buf 
     if (spans) *spans = NULL;
     if (n_spans) *n_spans = 0;
     jrt rt;
-    j_init(&rt, err, j->name, bytes, steps);
+    m5_j_init(&rt, err, j->name, bytes, steps);
     rt.tmpl = j;
     rt.now_unix = args->now_unix;
     int rc = guard(&rt, render, (void *)args);
@@ -138,6 +138,6 @@ int m5_jinja_render(const m5_jinja *j, const m5_jinja_render_args *args, m5_buf 
         m5_buf_append(out, rt.out.p ? rt.out.p : "", rt.out.n);
         if (out->failed || (spans && take_spans(&rt, base, spans, n_spans) < 0)) rc = m5_error_set(err, M5_ERR_NOMEM, "out of memory");
     }
-    j_deinit(&rt);
+    m5_j_deinit(&rt);
     return rc;
 }

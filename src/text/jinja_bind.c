@@ -60,7 +60,7 @@ static void *grow(jrt *rt, void *p, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap) return p;
     size_t want = *cap ? *cap * 2 : 8;
-    void *more = j_array(rt, want, size);
+    void *more = m5_j_array(rt, want, size);
     if (n) memcpy(more, p, n * size);
     *cap = want;
     return more;
@@ -68,14 +68,14 @@ static void *grow(jrt *rt, void *p, size_t n, size_t *cap, size_t size)
 
 static func *func_new(binder *b, func *parent)
 {
-    func *f = j_alloc(b->rt, sizeof *f);
+    func *f = m5_j_alloc(b->rt, sizeof *f);
     f->parent = parent;
     return f;
 }
 
 static scope *scope_new(binder *b, scope *parent, func *fn)
 {
-    scope *s = j_alloc(b->rt, sizeof *s);
+    scope *s = m5_j_alloc(b->rt, sizeof *s);
     s->parent = parent;
     s->fn = fn;
     s->level = parent ? parent->level + 1 : 0;
@@ -85,12 +85,12 @@ static scope *scope_new(binder *b, scope *parent, func *fn)
 static slot *slot_of(binder *b, scope *sc, jstr *name)
 {
     func *f = sc->fn;
-    j_step(b->rt, f->n / 8 + 1);
+    m5_j_step(b->rt, f->n / 8 + 1);
     for (size_t i = 0; i < f->n; i++) {
-        if (f->slots[i]->level == sc->level && jstr_eq(b->rt, f->slots[i]->name, name)) return f->slots[i];
+        if (f->slots[i]->level == sc->level && m5_jstr_eq(b->rt, f->slots[i]->name, name)) return f->slots[i];
     }
-    if (f->n >= UINT16_MAX) jrt_fail_code(b->rt, M5_ERR_LIMIT, "too many variables");
-    slot *s = j_alloc(b->rt, sizeof *s);
+    if (f->n >= UINT16_MAX) m5_jrt_fail_code(b->rt, M5_ERR_LIMIT, "too many variables");
+    slot *s = m5_j_alloc(b->rt, sizeof *s);
     *s = (slot){f, name, sc->level, (uint16_t)f->n};
     f->slots = grow(b->rt, f->slots, f->n, &f->cap, sizeof *f->slots);
     f->slots[f->n++] = s;
@@ -99,9 +99,9 @@ static slot *slot_of(binder *b, scope *sc, jstr *name)
 
 static slot *find_own(binder *b, const scope *sc, const jstr *name)
 {
-    j_step(b->rt, sc->n_refs / 8 + 1);
+    m5_j_step(b->rt, sc->n_refs / 8 + 1);
     for (size_t i = 0; i < sc->n_refs; i++) {
-        if (jstr_eq(b->rt, sc->refs[i].name, name)) return sc->refs[i].s;
+        if (m5_jstr_eq(b->rt, sc->refs[i].name, name)) return sc->refs[i].s;
     }
     return NULL;
 }
@@ -118,7 +118,7 @@ static slot *find(binder *b, const scope *sc, const jstr *name)
 static void set_ref(binder *b, scope *sc, jstr *name, slot *s)
 {
     for (size_t i = 0; i < sc->n_refs; i++) {
-        if (jstr_eq(b->rt, sc->refs[i].name, name)) {
+        if (m5_jstr_eq(b->rt, sc->refs[i].name, name)) {
             sc->refs[i].s = s;
             return;
         }
@@ -129,7 +129,7 @@ static void set_ref(binder *b, scope *sc, jstr *name, slot *s)
 
 static void set_load(binder *b, scope *sc, load l)
 {
-    j_step(b->rt, sc->n_loads / 8 + 1);
+    m5_j_step(b->rt, sc->n_loads / 8 + 1);
     for (size_t i = 0; i < sc->n_loads; i++) {
         if (sc->loads[i].target == l.target) {
             sc->loads[i] = l;
@@ -142,9 +142,9 @@ static void set_load(binder *b, scope *sc, load l)
 
 static bool stores_name(binder *b, const scope *sc, const jstr *name)
 {
-    j_step(b->rt, sc->n_stores / 8 + 1);
+    m5_j_step(b->rt, sc->n_stores / 8 + 1);
     for (size_t i = 0; i < sc->n_stores; i++) {
-        if (jstr_eq(b->rt, sc->stores[i], name)) return true;
+        if (m5_jstr_eq(b->rt, sc->stores[i], name)) return true;
     }
     return false;
 }
@@ -185,15 +185,15 @@ static void note_store(binder *b, scope *sc, jstr *name)
 
 static scope *scope_copy(binder *b, const scope *sc)
 {
-    scope *c = j_alloc(b->rt, sizeof *c);
+    scope *c = m5_j_alloc(b->rt, sizeof *c);
     *c = *sc;
-    j_step(b->rt, (sc->n_refs + sc->n_loads + sc->n_stores) / 8 + 1);
+    m5_j_step(b->rt, (sc->n_refs + sc->n_loads + sc->n_stores) / 8 + 1);
     c->cap_refs = sc->n_refs;
     c->cap_loads = sc->n_loads;
     c->cap_stores = sc->n_stores;
-    c->refs = j_array(b->rt, sc->n_refs, sizeof *c->refs);
-    c->loads = j_array(b->rt, sc->n_loads, sizeof *c->loads);
-    c->stores = j_array(b->rt, sc->n_stores, sizeof *c->stores);
+    c->refs = m5_j_array(b->rt, sc->n_refs, sizeof *c->refs);
+    c->loads = m5_j_array(b->rt, sc->n_loads, sizeof *c->loads);
+    c->stores = m5_j_array(b->rt, sc->n_stores, sizeof *c->stores);
     if (sc->n_refs) memcpy(c->refs, sc->refs, sc->n_refs * sizeof *c->refs);
     if (sc->n_loads) memcpy(c->loads, sc->loads, sc->n_loads * sizeof *c->loads);
     if (sc->n_stores) memcpy(c->stores, sc->stores, sc->n_stores * sizeof *c->stores);
@@ -204,7 +204,7 @@ static scope *scope_copy(binder *b, const scope *sc)
 static void merge_branches(binder *b, scope *sc, scope *const arms[3])
 {
     scope before = *sc;
-    before.stores = j_array(b->rt, sc->n_stores, sizeof *before.stores);
+    before.stores = m5_j_array(b->rt, sc->n_stores, sizeof *before.stores);
     if (sc->n_stores) memcpy(before.stores, sc->stores, sc->n_stores * sizeof *before.stores);
     for (int i = 0; i < 3; i++) {
         for (size_t k = 0; k < arms[i]->n_refs; k++) set_ref(b, sc, arms[i]->refs[k].name, arms[i]->refs[k].s);
@@ -310,8 +310,8 @@ static int probe_list(binder *b, const jnodes *l, const char *name);
 static int probe(binder *b, const jnode *n, const char *name)
 {
     if (!n || n->kind == S_BLOCK) return 0;
-    j_step(b->rt, 1);
-    if (n->kind == E_NAME) return jstr_is(b->rt, n->name, name) ? (n->store ? 2 : 1) : 0;
+    m5_j_step(b->rt, 1);
+    if (n->kind == E_NAME) return m5_jstr_is(b->rt, n->name, name) ? (n->store ? 2 : 1) : 0;
     int r = 0;
     bool filter_last = n->kind == S_FILTER, is_for = n->kind == S_FOR;
     if (!r && !filter_last) r = probe(b, n->a, name);
@@ -349,7 +349,7 @@ static jslotref to_ref(binder *b, const func *from, const slot *s)
 {
     jslotref r = {0, s->no};
     for (; from && from != s->fn; from = from->parent) r.up++;
-    if (!from) jrt_fail_code(b->rt, M5_ERR_INTERNAL, "a name lost its scope");
+    if (!from) m5_jrt_fail_code(b->rt, M5_ERR_INTERNAL, "a name lost its scope");
     return r;
 }
 
@@ -361,7 +361,7 @@ static jslotref name_ref(binder *b, scope *sc, jstr *name)
 
 static jloads export_loads(binder *b, const scope *sc)
 {
-    jloads l = {j_array(b->rt, sc->n_loads, sizeof(jload)), sc->n_loads};
+    jloads l = {m5_j_array(b->rt, sc->n_loads, sizeof(jload)), sc->n_loads};
     for (size_t i = 0; i < sc->n_loads; i++) {
         const load *x = &sc->loads[i];
         l.v[i] = (jload){.kind = x->kind, .slot = x->target->no, .name = x->name};
@@ -372,7 +372,7 @@ static jloads export_loads(binder *b, const scope *sc)
 
 static jfn *export_fn(binder *b, const scope *sc)
 {
-    jfn *fn = j_alloc(b->rt, sizeof *fn);
+    jfn *fn = m5_j_alloc(b->rt, sizeof *fn);
     fn->n_slots = sc->fn->n;
     fn->loads = export_loads(b, sc);
     return fn;
@@ -388,7 +388,7 @@ static void bind_expr(binder *b, place p, jnode *n)
     }
     if ((n->kind == E_FILTER || n->kind == E_TEST) && n->id < 0 && !p.soft) {
         int len = n->name->n > 60 ? 60 : (int)n->name->n;
-        jrt_fail(b->rt, "no %s named '%.*s'", n->kind == E_FILTER ? "filter" : "test", len, n->name->p);
+        m5_jrt_fail(b->rt, "no %s named '%.*s'", n->kind == E_FILTER ? "filter" : "test", len, n->name->p);
     }
     if (n->kind == E_COND) p.soft = true;
     bind_expr(b, p, n->a);
@@ -403,10 +403,10 @@ static void bind_expr(binder *b, place p, jnode *n)
 
 static jnode *clone_target(binder *b, const jnode *t)
 {
-    jnode *c = j_alloc(b->rt, sizeof *c);
+    jnode *c = m5_j_alloc(b->rt, sizeof *c);
     *c = *t;
     c->items = (jnodes){0};
-    for (size_t i = 0; i < t->items.n; i++) jnodes_push(b->rt, &c->items, clone_target(b, t->items.v[i]));
+    for (size_t i = 0; i < t->items.n; i++) m5_jnodes_push(b->rt, &c->items, clone_target(b, t->items.v[i]));
     return c;
 }
 
@@ -420,10 +420,10 @@ static void refuse_loop_list(binder *b, const jnodes *l)
 static void refuse_loop_store(binder *b, const jnode *n)
 {
     if (!n) return;
-    j_step(b->rt, 1);
-    if (n->kind == E_NAME && n->store && jstr_is(b->rt, n->name, "loop")) {
+    m5_j_step(b->rt, 1);
+    if (n->kind == E_NAME && n->store && m5_jstr_is(b->rt, n->name, "loop")) {
         b->rt->line = n->line;
-        jrt_fail(b->rt, "cannot assign to the special variable 'loop' in a for loop");
+        m5_jrt_fail(b->rt, "cannot assign to the special variable 'loop' in a for loop");
     }
     if (n->kind <= E_COND && n->kind != E_TUPLE) return;
     refuse_loop_store(b, n->a);
@@ -436,7 +436,7 @@ static bool has_scoped_block(binder *b, const jnodes *l)
 {
     for (size_t i = 0; i < l->n; i++) {
         const jnode *n = l->v[i];
-        j_step(b->rt, 1);
+        m5_j_step(b->rt, 1);
         if (n->kind == S_BLOCK && n->scoped) return true;
         if (has_scoped_block(b, &n->body) || has_scoped_block(b, &n->other)) return true;
         if (n->kind == S_IF && has_scoped_block(b, &n->items)) return true;
@@ -448,8 +448,8 @@ static void bind_for(binder *b, place p, jnode *n)
 {
     func *fn = n->recursive ? func_new(b, p.sc->fn) : p.sc->fn;
     scope *body = scope_new(b, p.sc, fn), *other = scope_new(b, p.sc, fn);
-    jstr *loop = jstr_c(b->rt, "loop");
-    jstr_hash(b->rt, loop);
+    jstr *loop = m5_jstr_c(b->rt, "loop");
+    m5_jstr_hash(b->rt, loop);
     n->extended = n->recursive || probe_list(b, &n->body, "loop") == 1 || has_scoped_block(b, &n->body) || has_scoped_block(b, &n->other);
     slot *loop_slot = n->extended ? declare(b, body, loop) : NULL;
     scan_params(b, body, n->a);
@@ -466,7 +466,7 @@ static void bind_for(binder *b, place p, jnode *n)
         place tp = {.sc = test};
         bind_expr(b, tp, target);
         bind_expr(b, tp, n->c);
-        jnodes_push(b->rt, &n->defaults, target);
+        m5_jnodes_push(b->rt, &n->defaults, target);
         n->test_fn = export_fn(b, test);
     }
     place bp = {.sc = body, .in_loop = true}, op = {.sc = other, .in_loop = !n->recursive && p.in_loop};
@@ -476,7 +476,7 @@ static void bind_for(binder *b, place p, jnode *n)
     n->loads = export_loads(b, body);
     n->else_loads = export_loads(b, other);
     if (n->recursive) {
-        n->fn = j_alloc(b->rt, sizeof *n->fn);
+        n->fn = m5_j_alloc(b->rt, sizeof *n->fn);
         n->fn->n_slots = fn->n;
     }
 }
@@ -485,15 +485,15 @@ static void bind_for(binder *b, place p, jnode *n)
 static int special_param(binder *b, scope *sc, const jnode *n, const char *name, bool is_param)
 {
     if (is_param || probe_list(b, &n->body, name) != 1) return -1;
-    jstr *s = jstr_c(b->rt, name);
-    jstr_hash(b->rt, s);
+    jstr *s = m5_jstr_c(b->rt, name);
+    m5_jstr_hash(b->rt, s);
     return declare(b, sc, s)->no;
 }
 
 static int param_index(binder *b, const jnode *n, const char *name)
 {
     for (size_t i = 0; i < n->params.n; i++) {
-        if (jstr_is(b->rt, n->params.v[i]->name, name)) return (int)i;
+        if (m5_jstr_is(b->rt, n->params.v[i]->name, name)) return (int)i;
     }
     return -1;
 }
@@ -507,7 +507,7 @@ static void bind_macro(binder *b, place p, jnode *n)
     int caller = param_index(b, n, "caller");
     if (caller >= 0 && probe_list(b, &n->body, "caller") == 1 && (size_t)caller + n->defaults.n < n->params.n) {
         b->rt->line = n->line;
-        jrt_fail(b->rt, "the special parameter 'caller' must be left out or have a default");
+        m5_jrt_fail(b->rt, "the special parameter 'caller' must be left out or have a default");
     }
     n->caller_slot = special_param(b, sc, n, "caller", caller >= 0);
     n->kwargs_slot = special_param(b, sc, n, "kwargs", param_index(b, n, "kwargs") >= 0);
@@ -522,16 +522,16 @@ static void bind_macro(binder *b, place p, jnode *n)
 static void bind_block(binder *b, place p, jnode *n)
 {
     for (size_t i = 0; i < b->t->blocks.n; i++) {
-        if (jstr_eq(b->rt, b->t->blocks.v[i]->name, n->name)) jrt_fail(b->rt, "block '%s' is defined twice", n->name->p);
+        if (m5_jstr_eq(b->rt, b->t->blocks.v[i]->name, n->name)) m5_jrt_fail(b->rt, "block '%s' is defined twice", n->name->p);
     }
-    jnodes_push(b->rt, &b->t->blocks, n);
+    m5_jnodes_push(b->rt, &b->t->blocks, n);
     if (n->scoped) {
         size_t cap = 0;
         jload *list = NULL;
         for (scope *s = p.sc; s; s = s->parent) {
             for (size_t i = 0; i < s->n_stores; i++) {
                 bool seen = false;
-                for (size_t k = 0; k < n->n_exports; k++) seen = seen || jstr_eq(b->rt, list[k].name, s->stores[i]);
+                for (size_t k = 0; k < n->n_exports; k++) seen = seen || m5_jstr_eq(b->rt, list[k].name, s->stores[i]);
                 if (seen) continue;
                 list = grow(b->rt, list, n->n_exports, &cap, sizeof *list);
                 list[n->n_exports++] = (jload){.name = s->stores[i], .from = name_ref(b, p.sc, s->stores[i])};
@@ -604,7 +604,7 @@ static void bind_stmt(binder *b, place p, jnode *n)
     case S_NO_LOADER: bind_expr(b, p, n->a); break;
     case S_BREAK:
     case S_CONTINUE:
-        if (!p.in_loop) jrt_fail(b->rt, "'%s' outside a loop", n->kind == S_BREAK ? "break" : "continue");
+        if (!p.in_loop) m5_jrt_fail(b->rt, "'%s' outside a loop", n->kind == S_BREAK ? "break" : "continue");
         break;
     default: break;
     }
@@ -615,7 +615,7 @@ static void bind_stmts(binder *b, place p, const jnodes *body)
     for (size_t i = 0; i < body->n; i++) bind_stmt(b, p, body->v[i]);
 }
 
-void jbind(jrt *rt, m5_jinja *t)
+void m5_jbind(jrt *rt, m5_jinja *t)
 {
     binder b = {rt, t};
     scope *sc = scope_new(&b, NULL, func_new(&b, NULL));

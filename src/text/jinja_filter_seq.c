@@ -14,19 +14,19 @@ static path path_of(jrt *rt, jval attr)
     path p = {NULL, 0};
     if (attr.t == J_MISSING || attr.t == J_NONE) return p;
     if (attr.t != J_STR) {
-        p.parts = j_alloc(rt, sizeof *p.parts);
+        p.parts = m5_j_alloc(rt, sizeof *p.parts);
         p.parts[p.n++] = attr;
         return p;
     }
-    jval list = jmethod_split(rt, attr.u.s, jstr_c(rt, "."), -1);
+    jval list = m5_jmethod_split(rt, attr.u.s, m5_jstr_c(rt, "."), -1);
     p.parts = list.u.seq->v;
     p.n = list.u.seq->n;
     for (size_t i = 0; i < p.n; i++) {
-        const jstr *s = jstr_flat(rt, p.parts[i].u.s);
+        const jstr *s = m5_jstr_flat(rt, p.parts[i].u.s);
         jval n;
         bool digits = s->n > 0;
         for (size_t k = 0; k < s->n; k++) digits = digits && s->p[k] >= '0' && s->p[k] <= '9';
-        if (digits && jint_parse(rt, s->p, s->n, 10, &n)) p.parts[i] = n;
+        if (digits && m5_jint_parse(rt, s->p, s->n, 10, &n)) p.parts[i] = n;
     }
     return p;
 }
@@ -34,7 +34,7 @@ static path path_of(jrt *rt, jval attr)
 static jval path_get(jrt *rt, path p, jval item, jval dflt)
 {
     for (size_t i = 0; i < p.n; i++) {
-        item = jop_getitem(rt, item, p.parts[i]);
+        item = m5_jop_getitem(rt, item, p.parts[i]);
         if (item.t == J_UNDEF && dflt.t != J_MISSING && dflt.t != J_NONE) item = dflt;
     }
     return item;
@@ -42,12 +42,12 @@ static jval path_get(jrt *rt, path p, jval item, jval dflt)
 
 static jval fold_case(jrt *rt, jval v, bool case_sensitive)
 {
-    return v.t == J_STR && !case_sensitive ? jv_str(ju_str_lower(rt, v.u.s)) : v;
+    return v.t == J_STR && !case_sensitive ? m5_jv_str(m5_ju_str_lower(rt, v.u.s)) : v;
 }
 
 static bool flag(jrt *rt, jval v)
 {
-    return v.t != J_MISSING && jv_truth(rt, v);
+    return v.t != J_MISSING && m5_jv_truth(rt, v);
 }
 
 /* ---- lazy ones ---- */
@@ -66,9 +66,9 @@ typedef struct apply {
 static jcall copy_call(jrt *rt, const jcall *c, size_t skip)
 {
     jcall r = {.n = c->n > skip ? c->n - skip : 0, .n_kw = c->n_kw};
-    r.pos = j_array(rt, r.n, sizeof *r.pos);
-    r.kw = j_array(rt, r.n_kw, sizeof *r.kw);
-    r.kwval = j_array(rt, r.n_kw, sizeof *r.kwval);
+    r.pos = m5_j_array(rt, r.n, sizeof *r.pos);
+    r.kw = m5_j_array(rt, r.n_kw, sizeof *r.kw);
+    r.kwval = m5_j_array(rt, r.n_kw, sizeof *r.kwval);
     if (r.n) memcpy(r.pos, c->pos + skip, r.n * sizeof *r.pos);
     if (r.n_kw) {
         memcpy(r.kw, c->kw, r.n_kw * sizeof *r.kw);
@@ -79,8 +79,8 @@ static jcall copy_call(jrt *rt, const jcall *c, size_t skip)
 
 static const jstr *name_arg(jrt *rt, jval v, const char *what)
 {
-    if (v.t != J_STR) jrt_fail(rt, "no %s named like a value of type '%s'", what, jv_type(v));
-    return jstr_flat(rt, v.u.s);
+    if (v.t != J_STR) m5_jrt_fail(rt, "no %s named like a value of type '%s'", what, m5_jv_type(v));
+    return m5_jstr_flat(rt, v.u.s);
 }
 
 static void map_prepare(jrt *rt, apply *a)
@@ -89,18 +89,18 @@ static void map_prepare(jrt *rt, apply *a)
     if (!c->n && c->n_kw) {
         jval v[2];
         bool has_attr = false;
-        for (size_t i = 0; i < c->n_kw; i++) has_attr = has_attr || jstr_is(rt, c->kw[i], "attribute");
+        for (size_t i = 0; i < c->n_kw; i++) has_attr = has_attr || m5_jstr_is(rt, c->kw[i], "attribute");
         if (has_attr) {
-            j_bind(rt, "map", c, "attribute default", 1, v);
+            m5_j_bind(rt, "map", c, "attribute default", 1, v);
             a->path = path_of(rt, v[0]);
             a->dflt = v[1];
             a->by_path = true;
             return;
         }
     }
-    if (!c->n) jrt_fail(rt, "map requires a filter argument");
+    if (!c->n) m5_jrt_fail(rt, "map requires a filter argument");
     a->name = name_arg(rt, c->pos[0], "filter");
-    a->id = jfilter_find(a->name);
+    a->id = m5_jfilter_find(a->name);
     a->call = copy_call(rt, c, 1);
 }
 
@@ -108,51 +108,51 @@ static bool next_map(jrt *rt, jiter *it, jval *out)
 {
     apply *a = it->ctx;
     if (!a->ready) {
-        if (!jv_truth(rt, a->value)) return false;
+        if (!m5_jv_truth(rt, a->value)) return false;
         map_prepare(rt, a);
-        a->src = jv_iter_of(rt, a->value);
+        a->src = m5_jv_iter_of(rt, a->value);
         a->ready = true;
     }
     jval item;
-    if (!jiter_next(rt, a->src, &item)) return false;
+    if (!m5_jiter_next(rt, a->src, &item)) return false;
     jcall c = copy_call(rt, &a->call, 0);
-    *out = a->by_path ? path_get(rt, a->path, item, a->dflt) : jfilter_call(rt, a->id, a->name, item, &c);
+    *out = a->by_path ? path_get(rt, a->path, item, a->dflt) : m5_jfilter_call(rt, a->id, a->name, item, &c);
     return true;
 }
 
 static jval f_map(jrt *rt, jval v, jcall *c)
 {
-    apply *a = j_alloc(rt, sizeof *a);
+    apply *a = m5_j_alloc(rt, sizeof *a);
     a->value = v;
-    a->dflt = jv_missing();
+    a->dflt = m5_jv_missing();
     a->call = copy_call(rt, c, 0);
-    return jv_iter(jiter_new(rt, next_map, v, a, "generator"));
+    return m5_jv_iter(m5_jiter_new(rt, next_map, v, a, "generator"));
 }
 
 static bool next_select(jrt *rt, jiter *it, jval *out)
 {
     apply *a = it->ctx;
     if (!a->ready) {
-        if (!jv_truth(rt, a->value)) return false;
+        if (!m5_jv_truth(rt, a->value)) return false;
         size_t off = 0;
         if (a->by_path) {
-            if (!a->call.n) jrt_fail(rt, "missing parameter for attribute name");
+            if (!a->call.n) m5_jrt_fail(rt, "missing parameter for attribute name");
             a->path = path_of(rt, a->call.pos[off++]);
         }
         if (a->call.n > off) {
             a->by_test = true;
             a->name = name_arg(rt, a->call.pos[off++], "test");
-            a->id = jtest_find(a->name);
+            a->id = m5_jtest_find(a->name);
         }
         a->call = copy_call(rt, &a->call, off);
-        a->src = jv_iter_of(rt, a->value);
+        a->src = m5_jv_iter_of(rt, a->value);
         a->ready = true;
     }
     jval item;
-    while (jiter_next(rt, a->src, &item)) {
-        jval probe = a->by_path ? path_get(rt, a->path, item, jv_missing()) : item;
+    while (m5_jiter_next(rt, a->src, &item)) {
+        jval probe = a->by_path ? path_get(rt, a->path, item, m5_jv_missing()) : item;
         jcall c = a->call;
-        bool yes = jv_truth(rt, a->by_test ? jtest_call(rt, a->id, a->name, probe, &c) : probe);
+        bool yes = m5_jv_truth(rt, a->by_test ? m5_jtest_call(rt, a->id, a->name, probe, &c) : probe);
         if (yes == a->negate) continue;
         *out = item;
         return true;
@@ -162,12 +162,12 @@ static bool next_select(jrt *rt, jiter *it, jval *out)
 
 static jval make_select(jrt *rt, jval v, jcall *c, bool negate, bool by_path)
 {
-    apply *a = j_alloc(rt, sizeof *a);
+    apply *a = m5_j_alloc(rt, sizeof *a);
     a->value = v;
     a->negate = negate;
     a->by_path = by_path;
     a->call = copy_call(rt, c, 0);
-    return jv_iter(jiter_new(rt, next_select, v, a, "generator"));
+    return m5_jv_iter(m5_jiter_new(rt, next_select, v, a, "generator"));
 }
 
 static jval f_select(jrt *rt, jval v, jcall *c)
@@ -200,12 +200,12 @@ typedef struct unique {
 static bool next_unique(jrt *rt, jiter *it, jval *out)
 {
     unique *u = it->ctx;
-    if (!u->src) u->src = jv_iter_of(rt, it->src);
+    if (!u->src) u->src = m5_jv_iter_of(rt, it->src);
     jval item, dummy;
-    while (jiter_next(rt, u->src, &item)) {
-        jval key = fold_case(rt, path_get(rt, u->path, item, jv_missing()), u->case_sensitive);
-        if (jdict_get(rt, u->seen, key, &dummy)) continue;
-        jdict_set(rt, u->seen, key, jv_none());
+    while (m5_jiter_next(rt, u->src, &item)) {
+        jval key = fold_case(rt, path_get(rt, u->path, item, m5_jv_missing()), u->case_sensitive);
+        if (m5_jdict_get(rt, u->seen, key, &dummy)) continue;
+        m5_jdict_set(rt, u->seen, key, m5_jv_none());
         *out = item;
         return true;
     }
@@ -215,12 +215,12 @@ static bool next_unique(jrt *rt, jiter *it, jval *out)
 static jval f_unique(jrt *rt, jval v, jcall *c)
 {
     jval a[2];
-    j_bind(rt, "unique", c, "case_sensitive attribute", 0, a);
-    unique *u = j_alloc(rt, sizeof *u);
+    m5_j_bind(rt, "unique", c, "case_sensitive attribute", 0, a);
+    unique *u = m5_j_alloc(rt, sizeof *u);
     u->case_sensitive = flag(rt, a[0]);
     u->path = path_of(rt, a[1]);
-    u->seen = jdict_new(rt, 0);
-    return jv_iter(jiter_new(rt, next_unique, v, u, "generator"));
+    u->seen = m5_jdict_new(rt, 0);
+    return m5_jv_iter(m5_jiter_new(rt, next_unique, v, u, "generator"));
 }
 
 typedef struct batch {
@@ -234,21 +234,21 @@ typedef struct batch {
 static bool next_batch(jrt *rt, jiter *it, jval *out)
 {
     batch *b = it->ctx;
-    jval tmp = jv_seq(rt, J_LIST, 0), item;
-    if (!b->src) b->src = jv_iter_of(rt, it->src);
-    if (b->held.t != J_MISSING) jseq_push(rt, tmp.u.seq, b->held);
-    b->held = jv_missing();
-    while (jiter_next(rt, b->src, &item)) {
-        if (jv_eq(rt, jv_int((int64_t)tmp.u.seq->n), b->size)) {
+    jval tmp = m5_jv_seq(rt, J_LIST, 0), item;
+    if (!b->src) b->src = m5_jv_iter_of(rt, it->src);
+    if (b->held.t != J_MISSING) m5_jseq_push(rt, tmp.u.seq, b->held);
+    b->held = m5_jv_missing();
+    while (m5_jiter_next(rt, b->src, &item)) {
+        if (m5_jv_eq(rt, m5_jv_int((int64_t)tmp.u.seq->n), b->size)) {
             b->held = item;
             *out = tmp;
             return true;
         }
-        jseq_push(rt, tmp.u.seq, item);
+        m5_jseq_push(rt, tmp.u.seq, item);
     }
     if (!tmp.u.seq->n) return false;
     bool fill = b->fill.t != J_MISSING && b->fill.t != J_NONE;
-    while (fill && jv_order(rt, jv_int((int64_t)tmp.u.seq->n), b->size, OP_LT)) jseq_push(rt, tmp.u.seq, b->fill);
+    while (fill && m5_jv_order(rt, m5_jv_int((int64_t)tmp.u.seq->n), b->size, OP_LT)) m5_jseq_push(rt, tmp.u.seq, b->fill);
     *out = tmp;
     return true;
 }
@@ -257,18 +257,18 @@ static bool next_slice(jrt *rt, jiter *it, jval *out)
 {
     batch *b = it->ctx;
     if (b->list.t == J_MISSING) {
-        b->list = jv_list_of(rt, it->src, J_LIST);
-        b->n = j_arg_int(rt, "slice", b->size);
-        if (b->n == 0) jrt_fail(rt, "integer division or modulo by zero");
+        b->list = m5_jv_list_of(rt, it->src, J_LIST);
+        b->n = m5_j_arg_int(rt, "slice", b->size);
+        if (b->n == 0) m5_jrt_fail(rt, "integer division or modulo by zero");
     }
     if (b->at >= b->n) return false;
     int64_t n = (int64_t)b->list.u.seq->n, per = n / b->n, extra = n % b->n, k = b->at++;
     int64_t start = b->offset + k * per;
     if (k < extra) b->offset++;
     int64_t end = b->offset + (k + 1) * per;
-    jval tmp = jv_seq(rt, J_LIST, (size_t)(end - start) + 1);
-    for (int64_t i = start; i < end; i++) jseq_push(rt, tmp.u.seq, b->list.u.seq->v[i]);
-    if (b->fill.t != J_MISSING && b->fill.t != J_NONE && k >= extra) jseq_push(rt, tmp.u.seq, b->fill);
+    jval tmp = m5_jv_seq(rt, J_LIST, (size_t)(end - start) + 1);
+    for (int64_t i = start; i < end; i++) m5_jseq_push(rt, tmp.u.seq, b->list.u.seq->v[i]);
+    if (b->fill.t != J_MISSING && b->fill.t != J_NONE && k >= extra) m5_jseq_push(rt, tmp.u.seq, b->fill);
     *out = tmp;
     return true;
 }
@@ -276,12 +276,12 @@ static bool next_slice(jrt *rt, jiter *it, jval *out)
 static jval make_batch(jrt *rt, jval v, jcall *c, const char *name, const char *spec, jiter_fn fn)
 {
     jval a[2];
-    j_bind(rt, name, c, spec, 1, a);
-    batch *b = j_alloc(rt, sizeof *b);
+    m5_j_bind(rt, name, c, spec, 1, a);
+    batch *b = m5_j_alloc(rt, sizeof *b);
     b->size = a[0];
     b->fill = a[1];
-    b->held = b->list = jv_missing();
-    return jv_iter(jiter_new(rt, fn, v, b, "generator"));
+    b->held = b->list = m5_jv_missing();
+    return m5_jv_iter(m5_jiter_new(rt, fn, v, b, "generator"));
 }
 
 static jval f_batch(jrt *rt, jval v, jcall *c)
@@ -297,18 +297,18 @@ static jval f_slice(jrt *rt, jval v, jcall *c)
 static bool next_items(jrt *rt, jiter *it, jval *out)
 {
     if (it->src.t == J_UNDEF) return false;
-    if (it->src.t != J_DICT) jrt_fail(rt, "can only get item pairs from a mapping, not '%s'", jv_type(it->src));
+    if (it->src.t != J_DICT) m5_jrt_fail(rt, "can only get item pairs from a mapping, not '%s'", m5_jv_type(it->src));
     const jdict *d = it->src.u.dict;
     if (it->i >= d->n) return false;
     const jentry *e = &d->e[it->i++];
-    *out = jv_tuple2(rt, e->k, e->v);
+    *out = m5_jv_tuple2(rt, e->k, e->v);
     return true;
 }
 
 static jval f_items(jrt *rt, jval v, jcall *c)
 {
-    j_bind(rt, "items", c, "", 0, NULL);
-    return jv_iter(jiter_new(rt, next_items, v, NULL, "generator"));
+    m5_j_bind(rt, "items", c, "", 0, NULL);
+    return m5_jv_iter(m5_jiter_new(rt, next_items, v, NULL, "generator"));
 }
 
 /* ---- eager ones ---- */
@@ -316,154 +316,154 @@ static jval f_items(jrt *rt, jval v, jcall *c)
 static jval f_reverse(jrt *rt, jval v, jcall *c)
 {
     jiter *it;
-    j_bind(rt, "reverse", c, "", 0, NULL);
-    if (v.t == J_STR) return jop_slice(rt, v, jv_missing(), jv_missing(), jv_int(-1));
-    if (jv_reversed(rt, v, &it)) return jv_iter(it);
-    jval list = jv_list_of(rt, v, J_LIST);
-    return jop_slice(rt, list, jv_missing(), jv_missing(), jv_int(-1));
+    m5_j_bind(rt, "reverse", c, "", 0, NULL);
+    if (v.t == J_STR) return m5_jop_slice(rt, v, m5_jv_missing(), m5_jv_missing(), m5_jv_int(-1));
+    if (m5_jv_reversed(rt, v, &it)) return m5_jv_iter(it);
+    jval list = m5_jv_list_of(rt, v, J_LIST);
+    return m5_jop_slice(rt, list, m5_jv_missing(), m5_jv_missing(), m5_jv_int(-1));
 }
 
 static jval f_first(jrt *rt, jval v, jcall *c)
 {
     jval item;
-    j_bind(rt, "first", c, "", 0, NULL);
-    if (jiter_next(rt, jv_iter_of(rt, v), &item)) return item;
-    return jv_undef(rt, "no first item, sequence was empty");
+    m5_j_bind(rt, "first", c, "", 0, NULL);
+    if (m5_jiter_next(rt, m5_jv_iter_of(rt, v), &item)) return item;
+    return m5_jv_undef(rt, "no first item, sequence was empty");
 }
 
 static jval f_last(jrt *rt, jval v, jcall *c)
 {
     jval item;
     jiter *it;
-    j_bind(rt, "last", c, "", 0, NULL);
-    if (!jv_reversed(rt, v, &it)) jrt_fail(rt, "'%s' object is not reversible", jv_type(v));
-    if (jiter_next(rt, it, &item)) return item;
-    return jv_undef(rt, "no last item, sequence was empty");
+    m5_j_bind(rt, "last", c, "", 0, NULL);
+    if (!m5_jv_reversed(rt, v, &it)) m5_jrt_fail(rt, "'%s' object is not reversible", m5_jv_type(v));
+    if (m5_jiter_next(rt, it, &item)) return item;
+    return m5_jv_undef(rt, "no last item, sequence was empty");
 }
 
 static jval f_random(jrt *rt, jval v, jcall *c)
 {
     int64_t n;
-    j_bind(rt, "random", c, "", 0, NULL);
-    if (!jv_len(rt, v, &n) || v.t == J_DICT) jrt_fail(rt, "'%s' object has no random item", jv_type(v));
-    if (!n) return jv_undef(rt, "no random item, sequence was empty");
-    return jop_getitem(rt, v, jv_int((int64_t)(rt->steps * 0x9E3779B97F4A7C15u >> 33) % n));
+    m5_j_bind(rt, "random", c, "", 0, NULL);
+    if (!m5_jv_len(rt, v, &n) || v.t == J_DICT) m5_jrt_fail(rt, "'%s' object has no random item", m5_jv_type(v));
+    if (!n) return m5_jv_undef(rt, "no random item, sequence was empty");
+    return m5_jop_getitem(rt, v, m5_jv_int((int64_t)(rt->steps * 0x9E3779B97F4A7C15u >> 33) % n));
 }
 
 static jval f_length(jrt *rt, jval v, jcall *c)
 {
     int64_t n;
-    j_bind(rt, "length", c, "", 0, NULL);
-    if (!jv_len(rt, v, &n)) jrt_fail(rt, "object of type '%s' has no len()", jv_type(v));
-    return jv_int(n);
+    m5_j_bind(rt, "length", c, "", 0, NULL);
+    if (!m5_jv_len(rt, v, &n)) m5_jrt_fail(rt, "object of type '%s' has no len()", m5_jv_type(v));
+    return m5_jv_int(n);
 }
 
 static jval f_list(jrt *rt, jval v, jcall *c)
 {
-    j_bind(rt, "list", c, "", 0, NULL);
-    return jv_list_of(rt, v, J_LIST);
+    m5_j_bind(rt, "list", c, "", 0, NULL);
+    return m5_jv_list_of(rt, v, J_LIST);
 }
 
 static jval f_join(jrt *rt, jval v, jcall *c)
 {
     jval a[2], item;
-    j_bind(rt, "join", c, "d attribute", 0, a);
-    const jstr *sep = a[0].t == J_MISSING ? rt->empty : jv_to_str(rt, a[0]);
+    m5_j_bind(rt, "join", c, "d attribute", 0, a);
+    const jstr *sep = a[0].t == J_MISSING ? rt->empty : m5_jv_to_str(rt, a[0]);
     path p = path_of(rt, a[1]);
-    jiter *it = jv_iter_of(rt, v);
-    jmark m = j_begin(rt);
-    for (bool first = true; jiter_next(rt, it, &item); first = false) {
-        if (!first) j_put_str(rt, sep);
-        jv_put_str(rt, path_get(rt, p, item, jv_missing()));
+    jiter *it = m5_jv_iter_of(rt, v);
+    jmark m = m5_j_begin(rt);
+    for (bool first = true; m5_jiter_next(rt, it, &item); first = false) {
+        if (!first) m5_j_put_str(rt, sep);
+        m5_jv_put_str(rt, path_get(rt, p, item, m5_jv_missing()));
     }
-    return jv_str(j_end(rt, m));
+    return m5_jv_str(m5_j_end(rt, m));
 }
 
 static jval f_default(jrt *rt, jval v, jcall *c)
 {
     jval a[2];
-    j_bind(rt, "default", c, "default_value boolean", 0, a);
-    if (v.t != J_UNDEF && !(flag(rt, a[1]) && !jv_truth(rt, v))) return v;
-    return a[0].t == J_MISSING ? jv_str(rt->empty) : a[0];
+    m5_j_bind(rt, "default", c, "default_value boolean", 0, a);
+    if (v.t != J_UNDEF && !(flag(rt, a[1]) && !m5_jv_truth(rt, v))) return v;
+    return a[0].t == J_MISSING ? m5_jv_str(rt->empty) : a[0];
 }
 
 static jval f_attr(jrt *rt, jval v, jcall *c)
 {
     jval a, out;
-    j_bind(rt, "attr", c, "name", 1, &a);
-    const jstr *name = j_arg_str(rt, "attr", a);
-    if (v.t == J_UNDEF) jv_undef_fail(rt, v);
-    return jop_attr(rt, v, name, &out) ? out : jv_undef_name(rt, name, jv_describe(v));
+    m5_j_bind(rt, "attr", c, "name", 1, &a);
+    const jstr *name = m5_j_arg_str(rt, "attr", a);
+    if (v.t == J_UNDEF) m5_jv_undef_fail(rt, v);
+    return m5_jop_attr(rt, v, name, &out) ? out : m5_jv_undef_name(rt, name, m5_jv_describe(v));
 }
 
 static jval f_dictsort(jrt *rt, jval v, jcall *c)
 {
     jval a[3];
-    j_bind(rt, "dictsort", c, "case_sensitive by reverse", 0, a);
-    bool by_value = a[1].t == J_STR && jstr_is(rt, a[1].u.s, "value");
-    if (a[1].t != J_MISSING && !by_value && !(a[1].t == J_STR && jstr_is(rt, a[1].u.s, "key"))) {
-        jrt_fail(rt, "you can only sort by either \"key\" or \"value\"");
+    m5_j_bind(rt, "dictsort", c, "case_sensitive by reverse", 0, a);
+    bool by_value = a[1].t == J_STR && m5_jstr_is(rt, a[1].u.s, "value");
+    if (a[1].t != J_MISSING && !by_value && !(a[1].t == J_STR && m5_jstr_is(rt, a[1].u.s, "key"))) {
+        m5_jrt_fail(rt, "you can only sort by either \"key\" or \"value\"");
     }
-    if (v.t == J_UNDEF) jv_undef_fail(rt, v);
-    if (v.t != J_DICT) jrt_fail(rt, "'%s' object has no attribute 'items'", jv_type(v));
+    if (v.t == J_UNDEF) m5_jv_undef_fail(rt, v);
+    if (v.t != J_DICT) m5_jrt_fail(rt, "'%s' object has no attribute 'items'", m5_jv_type(v));
     const jdict *d = v.u.dict;
-    jval list = jv_seq(rt, J_LIST, d->n);
-    jval *keys = j_array(rt, d->n, sizeof *keys);
+    jval list = m5_jv_seq(rt, J_LIST, d->n);
+    jval *keys = m5_j_array(rt, d->n, sizeof *keys);
     for (size_t i = 0; i < d->n; i++) {
         keys[i] = fold_case(rt, by_value ? d->e[i].v : d->e[i].k, flag(rt, a[0]));
-        jseq_push(rt, list.u.seq, jv_tuple2(rt, d->e[i].k, d->e[i].v));
+        m5_jseq_push(rt, list.u.seq, m5_jv_tuple2(rt, d->e[i].k, d->e[i].v));
     }
-    jv_sort(rt, keys, list.u.seq->v, d->n, j_arg_flag(rt, "reverse", a[2]));
+    m5_jv_sort(rt, keys, list.u.seq->v, d->n, m5_j_arg_flag(rt, "reverse", a[2]));
     return list;
 }
 
 static jval f_sort(jrt *rt, jval v, jcall *c)
 {
     jval a[3];
-    j_bind(rt, "sort", c, "reverse case_sensitive attribute", 0, a);
-    jval list = jv_list_of(rt, v, J_LIST);
+    m5_j_bind(rt, "sort", c, "reverse case_sensitive attribute", 0, a);
+    jval list = m5_jv_list_of(rt, v, J_LIST);
     size_t n = list.u.seq->n, n_paths = 1;
     path *paths;
     if (a[2].t == J_STR) {
-        jval names = jmethod_split(rt, a[2].u.s, jstr_c(rt, ","), -1);
+        jval names = m5_jmethod_split(rt, a[2].u.s, m5_jstr_c(rt, ","), -1);
         n_paths = names.u.seq->n;
-        paths = j_array(rt, n_paths, sizeof *paths);
+        paths = m5_j_array(rt, n_paths, sizeof *paths);
         for (size_t i = 0; i < n_paths; i++) paths[i] = path_of(rt, names.u.seq->v[i]);
     } else {
-        paths = j_alloc(rt, sizeof *paths);
+        paths = m5_j_alloc(rt, sizeof *paths);
         paths[0] = path_of(rt, a[2]);
     }
-    jval *keys = j_array(rt, n, sizeof *keys);
+    jval *keys = m5_j_array(rt, n, sizeof *keys);
     for (size_t i = 0; i < n; i++) {
         /* Keys are lists even for one attribute: equal values without order, such as two nones, then do not fail. */
-        keys[i] = jv_seq(rt, J_LIST, n_paths);
+        keys[i] = m5_jv_seq(rt, J_LIST, n_paths);
         for (size_t k = 0; k < n_paths; k++) {
-            jval key = path_get(rt, paths[k], list.u.seq->v[i], jv_missing());
-            jseq_push(rt, keys[i].u.seq, fold_case(rt, key, flag(rt, a[1])));
+            jval key = path_get(rt, paths[k], list.u.seq->v[i], m5_jv_missing());
+            m5_jseq_push(rt, keys[i].u.seq, fold_case(rt, key, flag(rt, a[1])));
         }
     }
-    jv_sort(rt, keys, list.u.seq->v, n, j_arg_flag(rt, "reverse", a[0]));
+    m5_jv_sort(rt, keys, list.u.seq->v, n, m5_j_arg_flag(rt, "reverse", a[0]));
     return list;
 }
 
 static jval f_groupby(jrt *rt, jval v, jcall *c)
 {
     jval a[3];
-    j_bind(rt, "groupby", c, "attribute default case_sensitive", 1, a);
+    m5_j_bind(rt, "groupby", c, "attribute default case_sensitive", 1, a);
     path p = path_of(rt, a[0]);
-    jval list = jv_list_of(rt, v, J_LIST), out = jv_seq(rt, J_LIST, 0);
+    jval list = m5_jv_list_of(rt, v, J_LIST), out = m5_jv_seq(rt, J_LIST, 0);
     size_t n = list.u.seq->n;
-    jval *keys = j_array(rt, n, sizeof *keys);
+    jval *keys = m5_j_array(rt, n, sizeof *keys);
     for (size_t i = 0; i < n; i++) keys[i] = fold_case(rt, path_get(rt, p, list.u.seq->v[i], a[1]), flag(rt, a[2]));
-    jv_sort(rt, keys, list.u.seq->v, n, false);
+    m5_jv_sort(rt, keys, list.u.seq->v, n, false);
     for (size_t i = 0; i < n;) {
-        jval group = jv_seq(rt, J_LIST, 0);
+        jval group = m5_jv_seq(rt, J_LIST, 0);
         size_t k = i;
-        do jseq_push(rt, group.u.seq, list.u.seq->v[k++]);
-        while (k < n && jv_eq(rt, keys[i], keys[k]));
-        jval pair = jv_tuple2(rt, path_get(rt, p, list.u.seq->v[i], a[1]), group);
+        do m5_jseq_push(rt, group.u.seq, list.u.seq->v[k++]);
+        while (k < n && m5_jv_eq(rt, keys[i], keys[k]));
+        jval pair = m5_jv_tuple2(rt, path_get(rt, p, list.u.seq->v[i], a[1]), group);
         pair.u.seq->group = true;
-        jseq_push(rt, out.u.seq, pair);
+        m5_jseq_push(rt, out.u.seq, pair);
         i = k;
     }
     return out;
@@ -472,14 +472,14 @@ static jval f_groupby(jrt *rt, jval v, jcall *c)
 static jval extreme(jrt *rt, jval v, jcall *c, const char *name, jop better)
 {
     jval a[2], item, best, best_key;
-    j_bind(rt, name, c, "case_sensitive attribute", 0, a);
+    m5_j_bind(rt, name, c, "case_sensitive attribute", 0, a);
     path p = path_of(rt, a[1]);
-    jiter *it = jv_iter_of(rt, v);
-    if (!jiter_next(rt, it, &best)) return jv_undef(rt, "no aggregated item, sequence was empty");
-    best_key = fold_case(rt, path_get(rt, p, best, jv_missing()), flag(rt, a[0]));
-    while (jiter_next(rt, it, &item)) {
-        jval key = fold_case(rt, path_get(rt, p, item, jv_missing()), flag(rt, a[0]));
-        if (!jv_order(rt, key, best_key, better)) continue;
+    jiter *it = m5_jv_iter_of(rt, v);
+    if (!m5_jiter_next(rt, it, &best)) return m5_jv_undef(rt, "no aggregated item, sequence was empty");
+    best_key = fold_case(rt, path_get(rt, p, best, m5_jv_missing()), flag(rt, a[0]));
+    while (m5_jiter_next(rt, it, &item)) {
+        jval key = fold_case(rt, path_get(rt, p, item, m5_jv_missing()), flag(rt, a[0]));
+        if (!m5_jv_order(rt, key, best_key, better)) continue;
         best = item;
         best_key = key;
     }
@@ -499,66 +499,66 @@ static jval f_max(jrt *rt, jval v, jcall *c)
 static jval f_sum(jrt *rt, jval v, jcall *c)
 {
     jval a[2], item;
-    j_bind(rt, "sum", c, "attribute start", 0, a);
+    m5_j_bind(rt, "sum", c, "attribute start", 0, a);
     path p = path_of(rt, a[0]);
-    jval total = a[1].t == J_MISSING ? jv_int(0) : a[1];
-    if (total.t == J_STR) jrt_fail(rt, "sum() can't sum strings");
-    jiter *it = jv_iter_of(rt, v);
-    while (jiter_next(rt, it, &item)) total = jop_binary(rt, OP_ADD, total, path_get(rt, p, item, jv_missing()));
+    jval total = a[1].t == J_MISSING ? m5_jv_int(0) : a[1];
+    if (total.t == J_STR) m5_jrt_fail(rt, "sum() can't sum strings");
+    jiter *it = m5_jv_iter_of(rt, v);
+    while (m5_jiter_next(rt, it, &item)) total = m5_jop_binary(rt, OP_ADD, total, path_get(rt, p, item, m5_jv_missing()));
     return total;
 }
 
-const jfilter jfilters_seq[] = {{"length", f_length},
-                                {"default", f_default},
-                                {"items", f_items},
-                                {"join", f_join},
-                                {"list", f_list},
-                                {"map", f_map},
-                                {"select", f_select},
-                                {"reject", f_reject},
-                                {"selectattr", f_selectattr},
-                                {"rejectattr", f_rejectattr},
-                                {"attr", f_attr},
-                                {"batch", f_batch},
-                                {"count", f_length},
-                                {"d", f_default},
-                                {"dictsort", f_dictsort},
-                                {"first", f_first},
-                                {"groupby", f_groupby},
-                                {"last", f_last},
-                                {"max", f_max},
-                                {"min", f_min},
-                                {"random", f_random},
-                                {"reverse", f_reverse},
-                                {"slice", f_slice},
-                                {"sort", f_sort},
-                                {"sum", f_sum},
-                                {"unique", f_unique},
-                                {NULL, NULL}};
+const jfilter m5_jfilters_seq[] = {{"length", f_length},
+                                   {"default", f_default},
+                                   {"items", f_items},
+                                   {"join", f_join},
+                                   {"list", f_list},
+                                   {"map", f_map},
+                                   {"select", f_select},
+                                   {"reject", f_reject},
+                                   {"selectattr", f_selectattr},
+                                   {"rejectattr", f_rejectattr},
+                                   {"attr", f_attr},
+                                   {"batch", f_batch},
+                                   {"count", f_length},
+                                   {"d", f_default},
+                                   {"dictsort", f_dictsort},
+                                   {"first", f_first},
+                                   {"groupby", f_groupby},
+                                   {"last", f_last},
+                                   {"max", f_max},
+                                   {"min", f_min},
+                                   {"random", f_random},
+                                   {"reverse", f_reverse},
+                                   {"slice", f_slice},
+                                   {"sort", f_sort},
+                                   {"sum", f_sum},
+                                   {"unique", f_unique},
+                                   {NULL, NULL}};
 
 /* ---- all filters: numbers count through the two tables ---- */
 
 static const jfilter *by_number(int id)
 {
-    for (const jfilter *f = jfilters_seq; f->name; f++) {
+    for (const jfilter *f = m5_jfilters_seq; f->name; f++) {
         if (id-- == 0) return f;
     }
-    return &jfilters_text[id];
+    return &m5_jfilters_text[id];
 }
 
-int jfilter_find(const jstr *name)
+int m5_jfilter_find(const jstr *name)
 {
     int id = 0;
     for (int table = 0; table < 2; table++) {
-        for (const jfilter *f = table ? jfilters_text : jfilters_seq; f->name; f++, id++) {
+        for (const jfilter *f = table ? m5_jfilters_text : m5_jfilters_seq; f->name; f++, id++) {
             if (strlen(f->name) == name->n && memcmp(f->name, name->p, name->n) == 0) return id;
         }
     }
     return -1;
 }
 
-jval jfilter_call(jrt *rt, int id, const jstr *name, jval v, jcall *c)
+jval m5_jfilter_call(jrt *rt, int id, const jstr *name, jval v, jcall *c)
 {
-    if (id < 0) jrt_fail(rt, "no filter named '%.*s'", name->n > 60 ? 60 : (int)name->n, jstr_flat(rt, name)->p);
+    if (id < 0) m5_jrt_fail(rt, "no filter named '%.*s'", name->n > 60 ? 60 : (int)name->n, m5_jstr_flat(rt, name)->p);
     return by_number(id)->fn(rt, v, c);
 }

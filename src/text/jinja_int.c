@@ -11,29 +11,29 @@ typedef struct mag {
     size_t n;
 } mag;
 
-bool jint_is(jval v)
+bool m5_jint_is(jval v)
 {
     return v.t == J_BOOL || v.t == J_INT || v.t == J_BIG;
 }
 
-bool jint_fits(jval a, int64_t *out)
+bool m5_jint_fits(jval a, int64_t *out)
 {
     if (a.t == J_BIG) return false;
     *out = a.t == J_BOOL ? a.u.b : a.u.i;
     return true;
 }
 
-int64_t jint_clamp(jval a)
+int64_t m5_jint_clamp(jval a)
 {
     int64_t i;
-    if (jint_fits(a, &i)) return i;
+    if (m5_jint_fits(a, &i)) return i;
     return a.u.big->neg ? INT64_MIN : INT64_MAX;
 }
 
-int jint_sign(jval a)
+int m5_jint_sign(jval a)
 {
     int64_t i;
-    if (jint_fits(a, &i)) return (i > 0) - (i < 0);
+    if (m5_jint_fits(a, &i)) return (i > 0) - (i < 0);
     return a.u.big->neg ? -1 : 1;
 }
 
@@ -44,15 +44,15 @@ static void trim(mag *m)
 
 static mag mag_new(jrt *rt, size_t n)
 {
-    if (n > J_MAX_INT_BITS / 32 + 2) jrt_fail_code(rt, M5_ERR_LIMIT, "an integer of more than %d bits", J_MAX_INT_BITS);
-    return (mag){j_array(rt, n ? n : 1, sizeof(uint32_t)), n};
+    if (n > J_MAX_INT_BITS / 32 + 2) m5_jrt_fail_code(rt, M5_ERR_LIMIT, "an integer of more than %d bits", J_MAX_INT_BITS);
+    return (mag){m5_j_array(rt, n ? n : 1, sizeof(uint32_t)), n};
 }
 
 /* Borrows the limbs of a big; small values are written into store. */
 static mag mag_of(jval a, uint32_t store[2], bool *neg)
 {
     int64_t i;
-    if (!jint_fits(a, &i)) {
+    if (!m5_jint_fits(a, &i)) {
         *neg = a.u.big->neg;
         return (mag){(uint32_t *)a.u.big->limb, a.u.big->n};
     }
@@ -70,11 +70,11 @@ static jval from_mag(jrt *rt, mag m, bool neg)
     trim(&m);
     if (m.n <= 2) {
         uint64_t u = (m.n > 0 ? m.v[0] : 0) | (uint64_t)(m.n > 1 ? m.v[1] : 0) << 32;
-        if (u <= INT64_MAX) return jv_int(neg ? -(int64_t)u : (int64_t)u);
-        if (neg && u == (uint64_t)INT64_MAX + 1) return jv_int(INT64_MIN);
+        if (u <= INT64_MAX) return m5_jv_int(neg ? -(int64_t)u : (int64_t)u);
+        if (neg && u == (uint64_t)INT64_MAX + 1) return m5_jv_int(INT64_MIN);
     }
-    if (m.n > J_MAX_INT_BITS / 32) jrt_fail_code(rt, M5_ERR_LIMIT, "an integer of more than %d bits", J_MAX_INT_BITS);
-    jbig *b = j_alloc(rt, sizeof *b + m.n * sizeof(uint32_t));
+    if (m.n > J_MAX_INT_BITS / 32) m5_jrt_fail_code(rt, M5_ERR_LIMIT, "an integer of more than %d bits", J_MAX_INT_BITS);
+    jbig *b = m5_j_alloc(rt, sizeof *b + m.n * sizeof(uint32_t));
     b->neg = neg;
     b->n = (uint32_t)m.n;
     memcpy(b->limb, m.v, m.n * sizeof(uint32_t));
@@ -125,7 +125,7 @@ static mag mag_sub(jrt *rt, mag a, mag b)
 
 static mag mag_mul(jrt *rt, mag a, mag b)
 {
-    j_step(rt, (uint64_t)a.n * b.n / 16);
+    m5_j_step(rt, (uint64_t)a.n * b.n / 16);
     mag r = mag_new(rt, a.n + b.n);
     memset(r.v, 0, r.n * sizeof *r.v);
     for (size_t i = 0; i < a.n; i++) {
@@ -159,7 +159,7 @@ static void mag_divmod(jrt *rt, mag a, mag b, mag *q, mag *r)
     *r = mag_new(rt, b.n + 1);
     memset(q->v, 0, q->n * sizeof *q->v);
     memset(r->v, 0, r->n * sizeof *r->v);
-    j_step(rt, (uint64_t)a.n * 32 * (b.n + 1) / 16);
+    m5_j_step(rt, (uint64_t)a.n * 32 * (b.n + 1) / 16);
     for (size_t i = a.n * 32; i-- > 0;) {
         uint32_t in = a.v[i / 32] >> (i % 32) & 1;
         for (size_t k = 0; k <= b.n; k++) {
@@ -190,51 +190,52 @@ static jval add_signed(jrt *rt, jval a, jval b, bool flip_b)
     if (flip_b) nb = !nb;
     if (na == nb) return from_mag(rt, mag_add(rt, ma, mb), na);
     int c = mag_cmp(ma, mb);
-    if (c == 0) return jv_int(0);
+    if (c == 0) return m5_jv_int(0);
     return c > 0 ? from_mag(rt, mag_sub(rt, ma, mb), na) : from_mag(rt, mag_sub(rt, mb, ma), nb);
 }
 
-jval jint_add(jrt *rt, jval a, jval b)
+jval m5_jint_add(jrt *rt, jval a, jval b)
 {
     int64_t x, y;
-    if (jint_fits(a, &x) && jint_fits(b, &y) && (y >= 0 ? x <= INT64_MAX - y : x >= INT64_MIN - y)) return jv_int(x + y);
+    if (m5_jint_fits(a, &x) && m5_jint_fits(b, &y) && (y >= 0 ? x <= INT64_MAX - y : x >= INT64_MIN - y)) return m5_jv_int(x + y);
     return add_signed(rt, a, b, false);
 }
 
-jval jint_sub(jrt *rt, jval a, jval b)
+jval m5_jint_sub(jrt *rt, jval a, jval b)
 {
     int64_t x, y;
-    if (jint_fits(a, &x) && jint_fits(b, &y) && (y >= 0 ? x >= INT64_MIN + y : x <= INT64_MAX + y)) return jv_int(x - y);
+    if (m5_jint_fits(a, &x) && m5_jint_fits(b, &y) && (y >= 0 ? x >= INT64_MIN + y : x <= INT64_MAX + y)) return m5_jv_int(x - y);
     return add_signed(rt, a, b, true);
 }
 
-jval jint_neg(jrt *rt, jval a)
+jval m5_jint_neg(jrt *rt, jval a)
 {
-    return jint_sub(rt, jv_int(0), a);
+    return m5_jint_sub(rt, m5_jv_int(0), a);
 }
 
-jval jint_mul(jrt *rt, jval a, jval b)
+jval m5_jint_mul(jrt *rt, jval a, jval b)
 {
     int64_t x, y;
-    if (jint_fits(a, &x) && jint_fits(b, &y) && x > -2147483648LL && x < 2147483648LL && y > -2147483648LL && y < 2147483648LL) return jv_int(x * y);
+    if (m5_jint_fits(a, &x) && m5_jint_fits(b, &y) && x > -2147483648LL && x < 2147483648LL && y > -2147483648LL && y < 2147483648LL)
+        return m5_jv_int(x * y);
     uint32_t sa[2], sb[2];
     bool na, nb;
     mag ma = mag_of(a, sa, &na), mb = mag_of(b, sb, &nb);
     return from_mag(rt, mag_mul(rt, ma, mb), na != nb);
 }
 
-void jint_divmod(jrt *rt, jval a, jval b, jval *q, jval *r)
+void m5_jint_divmod(jrt *rt, jval a, jval b, jval *q, jval *r)
 {
     int64_t x, y;
-    if (jint_sign(b) == 0) jrt_fail(rt, "integer division or modulo by zero");
-    if (jint_fits(a, &x) && jint_fits(b, &y) && !(x == INT64_MIN && y == -1)) {
+    if (m5_jint_sign(b) == 0) m5_jrt_fail(rt, "integer division or modulo by zero");
+    if (m5_jint_fits(a, &x) && m5_jint_fits(b, &y) && !(x == INT64_MIN && y == -1)) {
         int64_t d = x / y, m = x % y;
         if (m && (m < 0) != (y < 0)) {
             m += y;
             d--;
         }
-        *q = jv_int(d);
-        *r = jv_int(m);
+        *q = m5_jv_int(d);
+        *r = m5_jv_int(m);
         return;
     }
     uint32_t sa[2], sb[2];
@@ -242,36 +243,36 @@ void jint_divmod(jrt *rt, jval a, jval b, jval *q, jval *r)
     mag ma = mag_of(a, sa, &na), mb = mag_of(b, sb, &nb), mq, mr;
     mag_divmod(rt, ma, mb, &mq, &mr);
     jval quot = from_mag(rt, mq, na != nb), rem = from_mag(rt, mr, na);
-    if (jint_sign(rem) && na != nb) {
-        quot = jint_sub(rt, quot, jv_int(1));
-        rem = jint_add(rt, rem, b);
+    if (m5_jint_sign(rem) && na != nb) {
+        quot = m5_jint_sub(rt, quot, m5_jv_int(1));
+        rem = m5_jint_add(rt, rem, b);
     }
     *q = quot;
     *r = rem;
 }
 
-jval jint_pow(jrt *rt, jval a, uint64_t e)
+jval m5_jint_pow(jrt *rt, jval a, uint64_t e)
 {
     int64_t base;
-    if (jint_fits(a, &base) && (base == 0 || base == 1 || base == -1)) {
-        if (e == 0 || base == 1) return jv_int(1);
-        return jv_int(base == 0 ? 0 : e % 2 ? -1 : 1);
+    if (m5_jint_fits(a, &base) && (base == 0 || base == 1 || base == -1)) {
+        if (e == 0 || base == 1) return m5_jv_int(1);
+        return m5_jv_int(base == 0 ? 0 : e % 2 ? -1 : 1);
     }
-    if (e && jint_bits(a) > 1 && (e > J_MAX_INT_BITS || (jint_bits(a) - 1) * e > J_MAX_INT_BITS)) {
-        jrt_fail_code(rt, M5_ERR_LIMIT, "an integer of more than %d bits", J_MAX_INT_BITS);
+    if (e && m5_jint_bits(a) > 1 && (e > J_MAX_INT_BITS || (m5_jint_bits(a) - 1) * e > J_MAX_INT_BITS)) {
+        m5_jrt_fail_code(rt, M5_ERR_LIMIT, "an integer of more than %d bits", J_MAX_INT_BITS);
     }
-    jval r = jv_int(1);
+    jval r = m5_jv_int(1);
     for (; e; e >>= 1) {
-        if (e & 1) r = jint_mul(rt, r, a);
-        if (e > 1) a = jint_mul(rt, a, a);
+        if (e & 1) r = m5_jint_mul(rt, r, a);
+        if (e > 1) a = m5_jint_mul(rt, a, a);
     }
     return r;
 }
 
-int jint_cmp(jval a, jval b)
+int m5_jint_cmp(jval a, jval b)
 {
     int64_t x, y;
-    bool small_a = jint_fits(a, &x), small_b = jint_fits(b, &y);
+    bool small_a = m5_jint_fits(a, &x), small_b = m5_jint_fits(b, &y);
     if (small_a && small_b) return (x > y) - (x < y);
     if (small_a) return b.u.big->neg ? 1 : -1;
     if (small_b) return a.u.big->neg ? -1 : 1;
@@ -281,7 +282,7 @@ int jint_cmp(jval a, jval b)
     return a.u.big->neg ? -c : c;
 }
 
-uint64_t jint_bits(jval a)
+uint64_t m5_jint_bits(jval a)
 {
     uint32_t store[2];
     bool neg;
@@ -293,13 +294,13 @@ uint64_t jint_bits(jval a)
 }
 
 /* Rounds half to even, as Python's float(int) does. */
-double jint_double(jval a, bool *overflow)
+double m5_jint_double(jval a, bool *overflow)
 {
     int64_t i;
     *overflow = false;
-    if (jint_fits(a, &i)) return (double)i;
+    if (m5_jint_fits(a, &i)) return (double)i;
     const jbig *b = a.u.big;
-    uint64_t bits = jint_bits(a);
+    uint64_t bits = m5_jint_bits(a);
     if (bits > 1024) {
         *overflow = true;
         return 0;
@@ -324,9 +325,9 @@ double jint_double(jval a, bool *overflow)
     return b->neg ? -d : d;
 }
 
-jval jint_from_double(jrt *rt, double d)
+jval m5_jint_from_double(jrt *rt, double d)
 {
-    if (fabs(d) < 9.2e18) return jv_int((int64_t)d);
+    if (fabs(d) < 9.2e18) return m5_jv_int((int64_t)d);
     int exp;
     double f = frexp(fabs(d), &exp); /* |d| = f * 2^exp, exp > 63 */
     uint64_t m = (uint64_t)ldexp(f, 53);
@@ -339,32 +340,32 @@ jval jint_from_double(jrt *rt, double d)
     return from_mag(rt, r, d < 0);
 }
 
-void jint_put(jrt *rt, jval a, int base, bool upper)
+void m5_jint_put(jrt *rt, jval a, int base, bool upper)
 {
     uint32_t store[2];
     bool neg;
     mag src = mag_of(a, store, &neg);
-    if (base == 10 && jint_bits(a) > (uint64_t)(J_MAX_INT_DIGITS * 3.3219281)) {
-        jrt_fail(rt, "an integer of more than %d digits cannot be printed", J_MAX_INT_DIGITS);
+    if (base == 10 && m5_jint_bits(a) > (uint64_t)(J_MAX_INT_DIGITS * 3.3219281)) {
+        m5_jrt_fail(rt, "an integer of more than %d digits cannot be printed", J_MAX_INT_DIGITS);
     }
     mag m = mag_new(rt, src.n);
     memcpy(m.v, src.v, src.n * sizeof *m.v);
     size_t cap = src.n * 32 + 2, at = cap;
-    char *buf = j_alloc(rt, cap);
-    j_step(rt, (uint64_t)src.n * src.n);
+    char *buf = m5_j_alloc(rt, cap);
+    m5_j_step(rt, (uint64_t)src.n * src.n);
     do buf[--at] = (upper ? "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ" : "0123456789abcdefghijklmnopqrstuvwxyz")[mag_divmod_small(m, (uint32_t)base)];
     while (trim(&m), m.n);
     if (neg) buf[--at] = '-';
-    j_put(rt, buf + at, cap - at, true);
+    m5_j_put(rt, buf + at, cap - at, true);
 }
 
-bool jint_parse(jrt *rt, const char *p, size_t n, int base, jval *out)
+bool m5_jint_parse(jrt *rt, const char *p, size_t n, int base, jval *out)
 {
     if (!n) return false;
     if (base == 10 && n > J_MAX_INT_DIGITS) return false;
     mag m = mag_new(rt, n / 6 + 2);
     size_t used = 0;
-    j_step(rt, (uint64_t)n * n / 64);
+    m5_j_step(rt, (uint64_t)n * n / 64);
     for (size_t i = 0; i < n; i++) {
         char c = p[i];
         int d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'z' ? (c | 32) - 'a' + 10 : 99;
@@ -382,11 +383,11 @@ bool jint_parse(jrt *rt, const char *p, size_t n, int base, jval *out)
     return true;
 }
 
-uint64_t jint_hash(jval a)
+uint64_t m5_jint_hash(jval a)
 {
     /* Equal to the hash of the float of the same value, since 1 and 1.0 are one key. */
     bool overflow;
-    double d = jint_double(a, &overflow);
+    double d = m5_jint_double(a, &overflow);
     if (overflow) return a.u.big->limb[0] * 0x9E3779B97F4A7C15u;
     uint64_t u;
     memcpy(&u, &d, sizeof u);

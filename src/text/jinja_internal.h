@@ -9,7 +9,7 @@
  *   jinja_ops    operators, attributes, slices    jinja_method  methods of strings, lists, dicts; jinja_global  range, namespace, loop ...
  *   jinja_filter*, jinja_test, jinja_format (%, format(), strftime), jinja_json (tojson)
  *
- * Errors: any function here may leave through jrt_fail(), a longjmp to the public call that started the compilation or the
+ * Errors: any function here may leave through m5_jrt_fail(), a longjmp to the public call that started the compilation or the
  * rendering. Nothing needs releasing on the way: all memory is the arena's or hangs on the jrt, and the public call frees both.
  * The semantics are those of Jinja2 3.1 in an immutable sandbox; comments name the rule where it surprises. */
 #ifndef M5_TEXT_JINJA_INTERNAL_H
@@ -323,159 +323,159 @@ typedef struct jrt {
 } jrt;
 
 /* jinja_rt.c */
-void *j_alloc(jrt *rt, size_t bytes);
-void *j_array(jrt *rt, size_t n, size_t size); /* checked n * size */
-void j_init(jrt *rt, m5_error *err, const char *name, size_t max_bytes, uint64_t max_steps);
-void j_deinit(jrt *rt);
-void jrt_fail(jrt *rt, const char *fmt, ...) __attribute__((format(printf, 2, 3))) JNORETURN;
-void jrt_fail_code(jrt *rt, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4))) JNORETURN;
-void jrt_fail_text(jrt *rt, m5_slice text) JNORETURN;
-void j_step(jrt *rt, uint64_t n);
-void j_deeper(jrt *rt); /* nesting of evaluation; undone by rt->eval_depth-- */
-void j_enter(jrt *rt);  /* value nesting */
-void j_leave(jrt *rt);
+void *m5_j_alloc(jrt *rt, size_t bytes);
+void *m5_j_array(jrt *rt, size_t n, size_t size); /* checked n * size */
+void m5_j_init(jrt *rt, m5_error *err, const char *name, size_t max_bytes, uint64_t max_steps);
+void m5_j_deinit(jrt *rt);
+void m5_jrt_fail(jrt *rt, const char *fmt, ...) __attribute__((format(printf, 2, 3))) JNORETURN;
+void m5_jrt_fail_code(jrt *rt, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4))) JNORETURN;
+void m5_jrt_fail_text(jrt *rt, m5_slice text) JNORETURN;
+void m5_j_step(jrt *rt, uint64_t n);
+void m5_j_deeper(jrt *rt); /* nesting of evaluation; undone by rt->eval_depth-- */
+void m5_j_enter(jrt *rt);  /* value nesting */
+void m5_j_leave(jrt *rt);
 
 /* Text under construction. begin/end nest like brackets; what lies between goes to the innermost one. */
 typedef struct jmark {
     size_t n, run0;
 } jmark;
-jmark j_begin(jrt *rt);
-jstr *j_end(jrt *rt, jmark m);
-void j_put(jrt *rt, const char *p, size_t n, bool trusted);
-void j_puts(jrt *rt, const char *s); /* our own text: trusted */
-void j_putc(jrt *rt, char c);
-void j_printf(jrt *rt, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void j_put_cp(jrt *rt, uint32_t cp, bool trusted);
-void j_put_str(jrt *rt, const jstr *s);
-void j_put_sub(jrt *rt, const jstr *s, size_t begin, size_t end);
-void j_fill(jrt *rt, const jstr *unit, size_t count);
+jmark m5_j_begin(jrt *rt);
+jstr *m5_j_end(jrt *rt, jmark m);
+void m5_j_put(jrt *rt, const char *p, size_t n, bool trusted);
+void m5_j_puts(jrt *rt, const char *s); /* our own text: trusted */
+void m5_j_putc(jrt *rt, char c);
+void m5_j_printf(jrt *rt, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void m5_j_put_cp(jrt *rt, uint32_t cp, bool trusted);
+void m5_j_put_str(jrt *rt, const jstr *s);
+void m5_j_put_sub(jrt *rt, const jstr *s, size_t begin, size_t end);
+void m5_j_fill(jrt *rt, const jstr *unit, size_t count);
 
 /* jinja_str.c */
-jstr *jstr_new(jrt *rt, const char *p, size_t n, bool trusted);   /* copies */
-jstr *jstr_view(jrt *rt, const char *p, size_t n, bool trusted);  /* borrows */
-jstr *jstr_c(jrt *rt, const char *s);                             /* borrows a literal */
-jstr *jstr_sub(jrt *rt, const jstr *s, size_t begin, size_t end); /* bytes; keeps no Markup */
-jstr *jstr_cat(jrt *rt, const jstr *a, const jstr *b);
-jstr *jstr_with_safe(jrt *rt, const jstr *s, bool safe);
-const jstr *jstr_flat(jrt *rt, const jstr *s);
-int64_t jstr_len(jrt *rt, const jstr *s);                     /* code points */
-size_t jstr_offset(jrt *rt, const jstr *s, int64_t cp);       /* byte offset of code point cp (0..len) */
-bool jstr_trusted_at(const jstr *s, size_t off, size_t *run); /* *run: cursor, start with 0, offsets must not go back */
-bool jstr_eq(jrt *rt, const jstr *a, const jstr *b);
-int jstr_cmp(jrt *rt, const jstr *a, const jstr *b);
-uint64_t jstr_hash(jrt *rt, const jstr *s);
-bool jstr_is(jrt *rt, const jstr *s, const char *lit);
-size_t jstr_find(jrt *rt, const jstr *hay, const jstr *needle, size_t from); /* bytes; SIZE_MAX = none */
-size_t jstr_rfind(jrt *rt, const jstr *hay, const jstr *needle, size_t begin, size_t end);
-jstr *jstr_escape(jrt *rt, const jstr *s);         /* HTML; result is Markup; Markup stays as it is */
-uint32_t jstr_cp(const jstr *s, size_t *off);      /* decodes and steps */
-uint32_t jstr_cp_back(const jstr *s, size_t *off); /* steps back and decodes */
+jstr *m5_jstr_new(jrt *rt, const char *p, size_t n, bool trusted);   /* copies */
+jstr *m5_jstr_view(jrt *rt, const char *p, size_t n, bool trusted);  /* borrows */
+jstr *m5_jstr_c(jrt *rt, const char *s);                             /* borrows a literal */
+jstr *m5_jstr_sub(jrt *rt, const jstr *s, size_t begin, size_t end); /* bytes; keeps no Markup */
+jstr *m5_jstr_cat(jrt *rt, const jstr *a, const jstr *b);
+jstr *m5_jstr_with_safe(jrt *rt, const jstr *s, bool safe);
+const jstr *m5_jstr_flat(jrt *rt, const jstr *s);
+int64_t m5_jstr_len(jrt *rt, const jstr *s);                     /* code points */
+size_t m5_jstr_offset(jrt *rt, const jstr *s, int64_t cp);       /* byte offset of code point cp (0..len) */
+bool m5_jstr_trusted_at(const jstr *s, size_t off, size_t *run); /* *run: cursor, start with 0, offsets must not go back */
+bool m5_jstr_eq(jrt *rt, const jstr *a, const jstr *b);
+int m5_jstr_cmp(jrt *rt, const jstr *a, const jstr *b);
+uint64_t m5_jstr_hash(jrt *rt, const jstr *s);
+bool m5_jstr_is(jrt *rt, const jstr *s, const char *lit);
+size_t m5_jstr_find(jrt *rt, const jstr *hay, const jstr *needle, size_t from); /* bytes; SIZE_MAX = none */
+size_t m5_jstr_rfind(jrt *rt, const jstr *hay, const jstr *needle, size_t begin, size_t end);
+jstr *m5_jstr_escape(jrt *rt, const jstr *s);         /* HTML; result is Markup; Markup stays as it is */
+uint32_t m5_jstr_cp(const jstr *s, size_t *off);      /* decodes and steps */
+uint32_t m5_jstr_cp_back(const jstr *s, size_t *off); /* steps back and decodes */
 
 /* jinja_uni.c */
-bool ju_space(uint32_t c);
-bool ju_word(uint32_t c); /* letter, digit or underscore */
-bool ju_ident_start(uint32_t c);
-bool ju_ident_part(uint32_t c);
-bool ju_alpha(uint32_t c);
-bool ju_decimal(uint32_t c);
-bool ju_digit(uint32_t c);
-bool ju_numeric(uint32_t c);
-bool ju_alnum(uint32_t c);
-bool ju_upper(uint32_t c);
-bool ju_lower(uint32_t c);
-bool ju_titlecase(uint32_t c);
-bool ju_printable(uint32_t c);
-bool ju_cased(uint32_t c);
-bool ju_case_ignorable(uint32_t c);
-int ju_decimal_value(uint32_t c); /* -1 = none */
+bool m5_ju_space(uint32_t c);
+bool m5_ju_word(uint32_t c); /* letter, digit or underscore */
+bool m5_ju_ident_start(uint32_t c);
+bool m5_ju_ident_part(uint32_t c);
+bool m5_ju_alpha(uint32_t c);
+bool m5_ju_decimal(uint32_t c);
+bool m5_ju_digit(uint32_t c);
+bool m5_ju_numeric(uint32_t c);
+bool m5_ju_alnum(uint32_t c);
+bool m5_ju_upper(uint32_t c);
+bool m5_ju_lower(uint32_t c);
+bool m5_ju_titlecase(uint32_t c);
+bool m5_ju_printable(uint32_t c);
+bool m5_ju_cased(uint32_t c);
+bool m5_ju_case_ignorable(uint32_t c);
+int m5_ju_decimal_value(uint32_t c); /* -1 = none */
 typedef enum ju_case { JU_UPPER, JU_LOWER, JU_TITLE, JU_FOLD } ju_case;
-int ju_map(uint32_t c, ju_case how, uint32_t out[4]); /* how many */
-jstr *ju_str_upper(jrt *rt, const jstr *s);
-jstr *ju_str_lower(jrt *rt, const jstr *s);
-jstr *ju_str_fold(jrt *rt, const jstr *s);
-jstr *ju_str_swapcase(jrt *rt, const jstr *s);
-jstr *ju_str_capitalize(jrt *rt, const jstr *s);
-jstr *ju_str_title(jrt *rt, const jstr *s);       /* Python's str.title */
-jstr *ju_str_title_words(jrt *rt, const jstr *s); /* Jinja's filter */
+int m5_ju_map(uint32_t c, ju_case how, uint32_t out[4]); /* how many */
+jstr *m5_ju_str_upper(jrt *rt, const jstr *s);
+jstr *m5_ju_str_lower(jrt *rt, const jstr *s);
+jstr *m5_ju_str_fold(jrt *rt, const jstr *s);
+jstr *m5_ju_str_swapcase(jrt *rt, const jstr *s);
+jstr *m5_ju_str_capitalize(jrt *rt, const jstr *s);
+jstr *m5_ju_str_title(jrt *rt, const jstr *s);       /* Python's str.title */
+jstr *m5_ju_str_title_words(jrt *rt, const jstr *s); /* Jinja's filter */
 
 /* jinja_int.c: values are J_BOOL, J_INT or J_BIG in, J_INT or J_BIG out. */
-bool jint_is(jval v);
-jval jint_add(jrt *rt, jval a, jval b);
-jval jint_sub(jrt *rt, jval a, jval b);
-jval jint_mul(jrt *rt, jval a, jval b);
-void jint_divmod(jrt *rt, jval a, jval b, jval *q, jval *r); /* floor */
-jval jint_pow(jrt *rt, jval a, uint64_t e);
-jval jint_neg(jrt *rt, jval a);
-int jint_cmp(jval a, jval b);
-int jint_sign(jval a);
-bool jint_fits(jval a, int64_t *out);
-int64_t jint_clamp(jval a); /* to int64 */
-double jint_double(jval a, bool *overflow);
-jval jint_from_double(jrt *rt, double d);                               /* truncates; finite */
-void jint_put(jrt *rt, jval a, int base, bool upper);                   /* digits with sign, no prefix */
-bool jint_parse(jrt *rt, const char *p, size_t n, int base, jval *out); /* digits only, no sign; false on a bad digit or none */
-uint64_t jint_bits(jval a);
-uint64_t jint_hash(jval a);
+bool m5_jint_is(jval v);
+jval m5_jint_add(jrt *rt, jval a, jval b);
+jval m5_jint_sub(jrt *rt, jval a, jval b);
+jval m5_jint_mul(jrt *rt, jval a, jval b);
+void m5_jint_divmod(jrt *rt, jval a, jval b, jval *q, jval *r); /* floor */
+jval m5_jint_pow(jrt *rt, jval a, uint64_t e);
+jval m5_jint_neg(jrt *rt, jval a);
+int m5_jint_cmp(jval a, jval b);
+int m5_jint_sign(jval a);
+bool m5_jint_fits(jval a, int64_t *out);
+int64_t m5_jint_clamp(jval a); /* to int64 */
+double m5_jint_double(jval a, bool *overflow);
+jval m5_jint_from_double(jrt *rt, double d);                               /* truncates; finite */
+void m5_jint_put(jrt *rt, jval a, int base, bool upper);                   /* digits with sign, no prefix */
+bool m5_jint_parse(jrt *rt, const char *p, size_t n, int base, jval *out); /* digits only, no sign; false on a bad digit or none */
+uint64_t m5_jint_bits(jval a);
+uint64_t m5_jint_hash(jval a);
 
 /* jinja_value.c */
-static inline jval jv_none(void)
+static inline jval m5_jv_none(void)
 {
     return (jval){.t = J_NONE};
 }
-static inline jval jv_missing(void)
+static inline jval m5_jv_missing(void)
 {
     return (jval){.t = J_MISSING};
 }
-static inline jval jv_bool(bool b)
+static inline jval m5_jv_bool(bool b)
 {
     return (jval){.t = J_BOOL, .u.b = b};
 }
-static inline jval jv_int(int64_t i)
+static inline jval m5_jv_int(int64_t i)
 {
     return (jval){.t = J_INT, .u.i = i};
 }
-static inline jval jv_float(double d)
+static inline jval m5_jv_float(double d)
 {
     return (jval){.t = J_FLOAT, .u.d = d};
 }
-static inline jval jv_str(jstr *s)
+static inline jval m5_jv_str(jstr *s)
 {
     return (jval){.t = J_STR, .u.s = s};
 }
-static inline jval jv_iter(jiter *it)
+static inline jval m5_jv_iter(jiter *it)
 {
     return (jval){.t = J_ITER, .u.it = it};
 }
-jval jv_undef(jrt *rt, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-jval jv_undef_name(jrt *rt, const jstr *name, const char *owner);
-void jv_undef_fail(jrt *rt, jval u) JNORETURN;
-jval jv_seq(jrt *rt, jtype t, size_t cap);
-void jseq_push(jrt *rt, jseq *s, jval v);
-jval jv_tuple2(jrt *rt, jval a, jval b);
-jdict *jdict_new(jrt *rt, size_t cap);
-bool jdict_get(jrt *rt, const jdict *d, jval key, jval *out); /* fails on unhashable keys */
-bool jdict_get_str(jrt *rt, const jdict *d, const jstr *key, jval *out);
-void jdict_set(jrt *rt, jdict *d, jval key, jval v);
-bool jv_hashable(jrt *rt, jval v);
-bool jv_truth(jrt *rt, jval v);
-const char *jv_type(jval v);     /* Python's type name */
-const char *jv_describe(jval v); /* as Jinja's messages name it: "dict object", "None" */
-bool jv_eq(jrt *rt, jval a, jval b);
-bool jv_same(jval a, jval b);                   /* Python's `is` */
-bool jv_order(jrt *rt, jval a, jval b, jop op); /* < <= > >= ; fails on types without order */
-bool jv_num(jval v);                            /* bool, int, float */
-bool jv_contains(jrt *rt, jval container, jval v);
-void jv_put_str(jrt *rt, jval v);  /* Python str() */
-void jv_put_repr(jrt *rt, jval v); /* Python repr() */
-void jv_put_repr_str(jrt *rt, const jstr *s, bool ascii_only);
-void jv_put_float(jrt *rt, double d);
-jstr *jv_to_str(jrt *rt, jval v);   /* str(): plain text */
-jstr *jv_soft_str(jrt *rt, jval v); /* keeps Markup */
-jval jv_from_json(jrt *rt, const m5_json *j, bool trusted);
-bool jv_len(jrt *rt, jval v, int64_t *out); /* false: has no len() */
-bool jv_iterable(jval v);
-bool jv_callable(jval v);
-/* Iteration. jv_iter_of fails on values that are not iterable. */
+jval m5_jv_undef(jrt *rt, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+jval m5_jv_undef_name(jrt *rt, const jstr *name, const char *owner);
+void m5_jv_undef_fail(jrt *rt, jval u) JNORETURN;
+jval m5_jv_seq(jrt *rt, jtype t, size_t cap);
+void m5_jseq_push(jrt *rt, jseq *s, jval v);
+jval m5_jv_tuple2(jrt *rt, jval a, jval b);
+jdict *m5_jdict_new(jrt *rt, size_t cap);
+bool m5_jdict_get(jrt *rt, const jdict *d, jval key, jval *out); /* fails on unhashable keys */
+bool m5_jdict_get_str(jrt *rt, const jdict *d, const jstr *key, jval *out);
+void m5_jdict_set(jrt *rt, jdict *d, jval key, jval v);
+bool m5_jv_hashable(jrt *rt, jval v);
+bool m5_jv_truth(jrt *rt, jval v);
+const char *m5_jv_type(jval v);     /* Python's type name */
+const char *m5_jv_describe(jval v); /* as Jinja's messages name it: "dict object", "None" */
+bool m5_jv_eq(jrt *rt, jval a, jval b);
+bool m5_jv_same(jval a, jval b);                   /* Python's `is` */
+bool m5_jv_order(jrt *rt, jval a, jval b, jop op); /* < <= > >= ; fails on types without order */
+bool m5_jv_num(jval v);                            /* bool, int, float */
+bool m5_jv_contains(jrt *rt, jval container, jval v);
+void m5_jv_put_str(jrt *rt, jval v);  /* Python str() */
+void m5_jv_put_repr(jrt *rt, jval v); /* Python repr() */
+void m5_jv_put_repr_str(jrt *rt, const jstr *s, bool ascii_only);
+void m5_jv_put_float(jrt *rt, double d);
+jstr *m5_jv_to_str(jrt *rt, jval v);   /* str(): plain text */
+jstr *m5_jv_soft_str(jrt *rt, jval v); /* keeps Markup */
+jval m5_jv_from_json(jrt *rt, const m5_json *j, bool trusted);
+bool m5_jv_len(jrt *rt, jval v, int64_t *out); /* false: has no len() */
+bool m5_jv_iterable(jval v);
+bool m5_jv_callable(jval v);
+/* Iteration. m5_jv_iter_of fails on values that are not iterable. */
 typedef bool (*jiter_fn)(jrt *rt, jiter *it, jval *out);
 struct jiter {
     jiter_fn next;
@@ -486,24 +486,24 @@ struct jiter {
     void *ctx;
     bool done;
 };
-jiter *jv_iter_of(jrt *rt, jval v);
-jiter *jiter_new(jrt *rt, jiter_fn fn, jval src, void *ctx, const char *label);
-bool jiter_next(jrt *rt, jiter *it, jval *out);
-jval jv_list_of(jrt *rt, jval v, jtype t);
-bool jseq_view(jval v, const jval **items, size_t *n);                  /* list or tuple */
-void jv_sort(jrt *rt, jval *keys, jval *items, size_t n, bool reverse); /* stable, by keys */
-bool jv_reversed(jrt *rt, jval v, jiter **out);                         /* false: not reversible */
+jiter *m5_jv_iter_of(jrt *rt, jval v);
+jiter *m5_jiter_new(jrt *rt, jiter_fn fn, jval src, void *ctx, const char *label);
+bool m5_jiter_next(jrt *rt, jiter *it, jval *out);
+jval m5_jv_list_of(jrt *rt, jval v, jtype t);
+bool m5_jseq_view(jval v, const jval **items, size_t *n);                  /* list or tuple */
+void m5_jv_sort(jrt *rt, jval *keys, jval *items, size_t n, bool reverse); /* stable, by keys */
+bool m5_jv_reversed(jrt *rt, jval v, jiter **out);                         /* false: not reversible */
 
 /* jinja_ops.c */
-jval jop_binary(jrt *rt, jop op, jval a, jval b);
-bool jop_compare(jrt *rt, jop op, jval a, jval b);
-jval jop_neg(jrt *rt, jval a);
-jval jop_pos(jrt *rt, jval a);
-jval jop_getattr(jrt *rt, jval obj, const jstr *name);
-jval jop_getitem(jrt *rt, jval obj, jval key);
-jval jop_slice(jrt *rt, jval obj, jval start, jval stop, jval step);
-bool jop_attr(jrt *rt, jval obj, const jstr *name, jval *out); /* the attribute alone; *out may be an unsafe Undefined */
-double jop_double(jrt *rt, jval v);                            /* of a number */
+jval m5_jop_binary(jrt *rt, jop op, jval a, jval b);
+bool m5_jop_compare(jrt *rt, jop op, jval a, jval b);
+jval m5_jop_neg(jrt *rt, jval a);
+jval m5_jop_pos(jrt *rt, jval a);
+jval m5_jop_getattr(jrt *rt, jval obj, const jstr *name);
+jval m5_jop_getitem(jrt *rt, jval obj, jval key);
+jval m5_jop_slice(jrt *rt, jval obj, jval start, jval stop, jval step);
+bool m5_jop_attr(jrt *rt, jval obj, const jstr *name, jval *out); /* the attribute alone; *out may be an unsafe Undefined */
+double m5_jop_double(jrt *rt, jval v);                            /* of a number */
 
 /* Calls. */
 typedef struct jcall {
@@ -513,36 +513,36 @@ typedef struct jcall {
     jval *kwval;
     size_t n_kw;
 } jcall;
-jval jop_call(jrt *rt, jval fn, jcall *c);
+jval m5_jop_call(jrt *rt, jval fn, jcall *c);
 /* Sorts positional and named arguments into out[] by spec "a b c" (n names; missing ones stay J_MISSING). The first n_required must be there; names
  * before a '/' in the spec cannot be given by name. */
-void j_bind(jrt *rt, const char *fname, const jcall *c, const char *spec, size_t n_required, jval *out);
-int64_t j_arg_int(jrt *rt, const char *fname, jval v);
-bool j_arg_flag(jrt *rt, const char *fname, jval v); /* Python's C functions take a flag as a C int; missing = false */
-const jstr *j_arg_str(jrt *rt, const char *fname, jval v);
+void m5_j_bind(jrt *rt, const char *fname, const jcall *c, const char *spec, size_t n_required, jval *out);
+int64_t m5_j_arg_int(jrt *rt, const char *fname, jval v);
+bool m5_j_arg_flag(jrt *rt, const char *fname, jval v); /* Python's C functions take a flag as a C int; missing = false */
+const jstr *m5_j_arg_str(jrt *rt, const char *fname, jval v);
 
 /* jinja_method.c */
-bool jmethod_find(jval obj, const jstr *name, int *id, const char **cname, bool *unsafe);
-jval jmethod_call(jrt *rt, const jfunc *f, jcall *c);
-jval jmethod_split(jrt *rt, const jstr *s, const jstr *sep, int64_t max);
-jval jmethod_splitlines(jrt *rt, const jstr *s, bool keep);
-jstr *jmethod_strip(jrt *rt, const jstr *s, const jstr *chars, bool left, bool right);
-jstr *jmethod_replace(jrt *rt, const jstr *s, const jstr *from, const jstr *to, int64_t count);
-jstr *jmethod_center(jrt *rt, const jstr *s, int64_t width, const jstr *fill, int left_of_3);
+bool m5_jmethod_find(jval obj, const jstr *name, int *id, const char **cname, bool *unsafe);
+jval m5_jmethod_call(jrt *rt, const jfunc *f, jcall *c);
+jval m5_jmethod_split(jrt *rt, const jstr *s, const jstr *sep, int64_t max);
+jval m5_jmethod_splitlines(jrt *rt, const jstr *s, bool keep);
+jstr *m5_jmethod_strip(jrt *rt, const jstr *s, const jstr *chars, bool left, bool right);
+jstr *m5_jmethod_replace(jrt *rt, const jstr *s, const jstr *from, const jstr *to, int64_t count);
+jstr *m5_jmethod_center(jrt *rt, const jstr *s, int64_t width, const jstr *fill, int left_of_3);
 
 /* jinja_eval.c */
-void jeval_template(jrt *rt, const m5_jinja *t);
-jval jeval_macro(jrt *rt, const jmacro *m, jcall *c);
-jval jeval_recurse(jrt *rt, const jloop *loop, jval items);
+void m5_jeval_template(jrt *rt, const m5_jinja *t);
+jval m5_jeval_macro(jrt *rt, const jmacro *m, jcall *c);
+jval m5_jeval_recurse(jrt *rt, const jloop *loop, jval items);
 
 /* jinja_global.c: what templates find without being given it, and the objects those make. */
-jval jloop_attr(jrt *rt, jloop *loop, const jstr *name, bool *found);
-bool jloop_next(jrt *rt, jloop *loop, jval *item);                 /* starts the next pass */
-bool jglobal_attr(jrt *rt, jval obj, const jstr *name, jval *out); /* of macros, cyclers, joiners */
-bool jglobal_find(jrt *rt, const jstr *name, jval *out);
-jval jglobal_call(jrt *rt, const jfunc *f, jcall *c);
-jval jglobal_join(jrt *rt, jjoiner *j);
-jval jfunc_val(jrt *rt, int id, const char *name, jval self);
+jval m5_jloop_attr(jrt *rt, jloop *loop, const jstr *name, bool *found);
+bool m5_jloop_next(jrt *rt, jloop *loop, jval *item);                 /* starts the next pass */
+bool m5_jglobal_attr(jrt *rt, jval obj, const jstr *name, jval *out); /* of macros, cyclers, joiners */
+bool m5_jglobal_find(jrt *rt, const jstr *name, jval *out);
+jval m5_jglobal_call(jrt *rt, const jfunc *f, jcall *c);
+jval m5_jglobal_join(jrt *rt, jjoiner *j);
+jval m5_jfunc_val(jrt *rt, int id, const char *name, jval self);
 
 /* jinja_filter*.c, jinja_test.c */
 typedef jval (*jfilter_fn)(jrt *rt, jval v, jcall *c);
@@ -550,21 +550,21 @@ typedef struct jfilter {
     const char *name;
     jfilter_fn fn;
 } jfilter;
-extern const jfilter jfilters_seq[], jfilters_text[];
-int jfilter_find(const jstr *name); /* -1 */
-jval jfilter_call(jrt *rt, int id, const jstr *name, jval v, jcall *c);
-int jtest_find(const jstr *name);
-jval jtest_call(jrt *rt, int id, const jstr *name, jval v, jcall *c);
+extern const jfilter m5_jfilters_seq[], m5_jfilters_text[];
+int m5_jfilter_find(const jstr *name); /* -1 */
+jval m5_jfilter_call(jrt *rt, int id, const jstr *name, jval v, jcall *c);
+int m5_jtest_find(const jstr *name);
+jval m5_jtest_call(jrt *rt, int id, const jstr *name, jval v, jcall *c);
 
 /* jinja_format.c */
-jval jformat_percent(jrt *rt, const jstr *fmt, jval args);
-jval jformat_braces(jrt *rt, const jstr *fmt, const jcall *c, jval mapping); /* mapping: of format_map, else J_MISSING */
-jval jformat_time(jrt *rt, const jstr *fmt);
-bool jfloat_parse(jrt *rt, const jstr *s, double *out);          /* Python float(str) */
-bool jint_from_str(jrt *rt, const jstr *s, int base, jval *out); /* Python int(str, base) */
+jval m5_jformat_percent(jrt *rt, const jstr *fmt, jval args);
+jval m5_jformat_braces(jrt *rt, const jstr *fmt, const jcall *c, jval mapping); /* mapping: of format_map, else J_MISSING */
+jval m5_jformat_time(jrt *rt, const jstr *fmt);
+bool m5_jfloat_parse(jrt *rt, const jstr *s, double *out);          /* Python float(str) */
+bool m5_jint_from_str(jrt *rt, const jstr *s, int base, jval *out); /* Python int(str, base) */
 
 /* jinja_json.c */
-jval jjson_dump(jrt *rt, jval v, jcall *c);
+jval m5_jjson_dump(jrt *rt, jval v, jcall *c);
 
 /* jinja_lex.c */
 typedef enum jtok_kind {
@@ -615,11 +615,11 @@ typedef struct jtoks {
     jtok *v;
     size_t n, cap;
 } jtoks;
-void jlex(jrt *rt, const char *src, size_t n, jtoks *out);
+void m5_jlex(jrt *rt, const char *src, size_t n, jtoks *out);
 
 /* jinja_parse.c, jinja_bind.c */
-void jparse(jrt *rt, const jtoks *toks, jnodes *body);
-void jbind(jrt *rt, m5_jinja *t);
-void jnodes_push(jrt *rt, jnodes *l, jnode *n);
+void m5_jparse(jrt *rt, const jtoks *toks, jnodes *body);
+void m5_jbind(jrt *rt, m5_jinja *t);
+void m5_jnodes_push(jrt *rt, jnodes *l, jnode *n);
 
 #endif

@@ -15,8 +15,8 @@ typedef struct dump {
 static void put_text(dump *d, const jstr *s)
 {
     jrt *rt = d->rt;
-    s = jstr_flat(rt, s);
-    j_putc(rt, '"');
+    s = m5_jstr_flat(rt, s);
+    m5_j_putc(rt, '"');
     size_t done = 0, run = 0;
     for (size_t i = 0; i < s->n;) {
         unsigned char b = (unsigned char)s->p[i];
@@ -29,7 +29,7 @@ static void put_text(dump *d, const jstr *s)
             continue;
         }
         size_t at = i;
-        uint32_t c = jstr_cp(s, &i);
+        uint32_t c = m5_jstr_cp(s, &i);
         char esc[16];
         static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
         const char *simple = c && c < 128 ? strchr(from, (int)c) : NULL;
@@ -39,38 +39,38 @@ static void put_text(dump *d, const jstr *s)
             snprintf(esc, sizeof esc, "\\u%04x", (unsigned)c);
         else
             snprintf(esc, sizeof esc, "\\u%04x\\u%04x", (unsigned)(0xD800 + ((c - 0x10000) >> 10)), (unsigned)(0xDC00 + ((c - 0x10000) & 0x3FF)));
-        j_put_sub(rt, s, done, at);
-        j_put(rt, esc, strlen(esc), jstr_trusted_at(s, at, &run));
+        m5_j_put_sub(rt, s, done, at);
+        m5_j_put(rt, esc, strlen(esc), m5_jstr_trusted_at(s, at, &run));
         done = i;
     }
-    j_put_sub(rt, s, done, s->n);
-    j_putc(rt, '"');
-    j_step(rt, s->n / 64);
+    m5_j_put_sub(rt, s, done, s->n);
+    m5_j_putc(rt, '"');
+    m5_j_step(rt, s->n / 64);
 }
 
 static void put_scalar(dump *d, jval v)
 {
     jrt *rt = d->rt;
     switch (v.t) {
-    case J_NONE: j_puts(rt, "null"); break;
-    case J_BOOL: j_puts(rt, v.u.b ? "true" : "false"); break;
+    case J_NONE: m5_j_puts(rt, "null"); break;
+    case J_BOOL: m5_j_puts(rt, v.u.b ? "true" : "false"); break;
     case J_FLOAT:
         if (isnan(v.u.d))
-            j_puts(rt, "NaN");
+            m5_j_puts(rt, "NaN");
         else if (isinf(v.u.d))
-            j_puts(rt, v.u.d > 0 ? "Infinity" : "-Infinity");
+            m5_j_puts(rt, v.u.d > 0 ? "Infinity" : "-Infinity");
         else
-            jv_put_float(rt, v.u.d);
+            m5_jv_put_float(rt, v.u.d);
         break;
-    default: jv_put_repr(rt, v); break;
+    default: m5_jv_put_repr(rt, v); break;
     }
 }
 
 static void new_line(dump *d, int level)
 {
     if (!d->pretty) return;
-    j_putc(d->rt, '\n');
-    j_fill(d->rt, d->indent, (size_t)level);
+    m5_j_putc(d->rt, '\n');
+    m5_j_fill(d->rt, d->indent, (size_t)level);
 }
 
 static void put_value(dump *d, jval v, int level);
@@ -79,12 +79,12 @@ static void put_key(dump *d, jval k)
 {
     if (k.t == J_STR) {
         put_text(d, k.u.s);
-    } else if (k.t == J_NONE || jv_num(k)) {
-        j_putc(d->rt, '"');
+    } else if (k.t == J_NONE || m5_jv_num(k)) {
+        m5_j_putc(d->rt, '"');
         put_scalar(d, k);
-        j_putc(d->rt, '"');
+        m5_j_putc(d->rt, '"');
     } else {
-        jrt_fail(d->rt, "keys must be str, int, float, bool or None, not %s", jv_type(k));
+        m5_jrt_fail(d->rt, "keys must be str, int, float, bool or None, not %s", m5_jv_type(k));
     }
 }
 
@@ -92,34 +92,34 @@ static void put_dict(dump *d, const jdict *dict, int level)
 {
     jrt *rt = d->rt;
     if (!dict->n) {
-        j_puts(rt, "{}");
+        m5_j_puts(rt, "{}");
         return;
     }
-    jval *order = j_array(rt, dict->n, sizeof *order);
-    for (size_t i = 0; i < dict->n; i++) order[i] = jv_int((int64_t)i);
+    jval *order = m5_j_array(rt, dict->n, sizeof *order);
+    for (size_t i = 0; i < dict->n; i++) order[i] = m5_jv_int((int64_t)i);
     if (d->sort) {
-        jval *keys = j_array(rt, dict->n, sizeof *keys);
+        jval *keys = m5_j_array(rt, dict->n, sizeof *keys);
         for (size_t i = 0; i < dict->n; i++) keys[i] = dict->e[i].k;
-        jv_sort(rt, keys, order, dict->n, false);
+        m5_jv_sort(rt, keys, order, dict->n, false);
     }
-    j_putc(rt, '{');
+    m5_j_putc(rt, '{');
     for (size_t i = 0; i < dict->n; i++) {
-        if (i) j_put_str(rt, d->item_sep);
+        if (i) m5_j_put_str(rt, d->item_sep);
         new_line(d, level + 1);
         const jentry *e = &dict->e[order[i].u.i];
         put_key(d, e->k);
-        j_put_str(rt, d->key_sep);
+        m5_j_put_str(rt, d->key_sep);
         put_value(d, e->v, level + 1);
     }
     new_line(d, level);
-    j_putc(rt, '}');
+    m5_j_putc(rt, '}');
 }
 
 static void put_value(dump *d, jval v, int level)
 {
     jrt *rt = d->rt;
-    j_step(rt, 1);
-    j_enter(rt);
+    m5_j_step(rt, 1);
+    m5_j_enter(rt);
     switch (v.t) {
     case J_STR: put_text(d, v.u.s); break;
     case J_NONE:
@@ -130,51 +130,51 @@ static void put_value(dump *d, jval v, int level)
     case J_LIST:
     case J_TUPLE:
         if (!v.u.seq->n) {
-            j_puts(rt, "[]");
+            m5_j_puts(rt, "[]");
             break;
         }
-        j_putc(rt, '[');
+        m5_j_putc(rt, '[');
         for (size_t i = 0; i < v.u.seq->n; i++) {
-            if (i) j_put_str(rt, d->item_sep);
+            if (i) m5_j_put_str(rt, d->item_sep);
             new_line(d, level + 1);
             put_value(d, v.u.seq->v[i], level + 1);
         }
         new_line(d, level);
-        j_putc(rt, ']');
+        m5_j_putc(rt, ']');
         break;
     case J_DICT: put_dict(d, v.u.dict, level); break;
-    default: jrt_fail(rt, "object of type %s is not JSON serializable", jv_type(v));
+    default: m5_jrt_fail(rt, "object of type %s is not JSON serializable", m5_jv_type(v));
     }
-    j_leave(rt);
+    m5_j_leave(rt);
 }
 
-jval jjson_dump(jrt *rt, jval v, jcall *c)
+jval m5_jjson_dump(jrt *rt, jval v, jcall *c)
 {
     jval a[4];
-    j_bind(rt, "tojson", c, "ensure_ascii indent separators sort_keys", 0, a);
+    m5_j_bind(rt, "tojson", c, "ensure_ascii indent separators sort_keys", 0, a);
     dump d = {.rt = rt};
-    d.ascii = a[0].t != J_MISSING && jv_truth(rt, a[0]);
-    d.sort = a[3].t != J_MISSING && jv_truth(rt, a[3]);
+    d.ascii = a[0].t != J_MISSING && m5_jv_truth(rt, a[0]);
+    d.sort = a[3].t != J_MISSING && m5_jv_truth(rt, a[3]);
     d.pretty = a[1].t != J_MISSING && a[1].t != J_NONE;
-    d.item_sep = jstr_c(rt, d.pretty ? "," : ", ");
-    d.key_sep = jstr_c(rt, ": ");
+    d.item_sep = m5_jstr_c(rt, d.pretty ? "," : ", ");
+    d.key_sep = m5_jstr_c(rt, ": ");
     d.indent = rt->empty;
     if (d.pretty && a[1].t == J_STR) {
         d.indent = a[1].u.s;
     } else if (d.pretty) {
-        int64_t n = j_arg_int(rt, "tojson indent", a[1]);
-        jmark m = j_begin(rt);
-        j_fill(rt, jstr_c(rt, " "), n > 0 ? (size_t)n : 0);
-        d.indent = j_end(rt, m);
+        int64_t n = m5_j_arg_int(rt, "tojson indent", a[1]);
+        jmark m = m5_j_begin(rt);
+        m5_j_fill(rt, m5_jstr_c(rt, " "), n > 0 ? (size_t)n : 0);
+        d.indent = m5_j_end(rt, m);
     }
     if (a[2].t != J_MISSING && a[2].t != J_NONE) {
         const jval *items;
         size_t n;
-        if (!jseq_view(a[2], &items, &n) || n != 2) jrt_fail(rt, "tojson wants two separators");
-        d.item_sep = j_arg_str(rt, "tojson separators", items[0]);
-        d.key_sep = j_arg_str(rt, "tojson separators", items[1]);
+        if (!m5_jseq_view(a[2], &items, &n) || n != 2) m5_jrt_fail(rt, "tojson wants two separators");
+        d.item_sep = m5_j_arg_str(rt, "tojson separators", items[0]);
+        d.key_sep = m5_j_arg_str(rt, "tojson separators", items[1]);
     }
-    jmark m = j_begin(rt);
+    jmark m = m5_j_begin(rt);
     put_value(&d, v, 0);
-    return jv_str(j_end(rt, m));
+    return m5_jv_str(m5_j_end(rt, m));
 }

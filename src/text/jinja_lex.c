@@ -22,7 +22,7 @@ static void push(lex *x, jtok_kind kind, uint32_t line, jstr *s, jval v)
     jtoks *t = x->out;
     if (t->n == t->cap) {
         size_t cap = t->cap ? t->cap * 2 : 256;
-        jtok *p = j_array(x->rt, cap, sizeof *p);
+        jtok *p = m5_j_array(x->rt, cap, sizeof *p);
         if (t->n) memcpy(p, t->v, t->n * sizeof *p);
         t->v = p;
         t->cap = cap;
@@ -33,15 +33,15 @@ static void push(lex *x, jtok_kind kind, uint32_t line, jstr *s, jval v)
 static JNORETURN void syntax(lex *x, const char *what)
 {
     x->rt->line = x->line;
-    jrt_fail(x->rt, "%s", what);
+    m5_jrt_fail(x->rt, "%s", what);
 }
 
 /* Constants are shared by threads at run time, so whatever is cached in a string is computed now. */
 static jstr *constant(lex *x, const char *p, size_t n)
 {
-    jstr *s = jstr_new(x->rt, p, n, true);
-    jstr_len(x->rt, s);
-    jstr_hash(x->rt, s);
+    jstr *s = m5_jstr_new(x->rt, p, n, true);
+    m5_jstr_len(x->rt, s);
+    m5_jstr_hash(x->rt, s);
     return s;
 }
 
@@ -63,7 +63,7 @@ static size_t skip_space(const lex *x, size_t at)
 {
     while (at < x->n) {
         size_t len;
-        if (!ju_space(peek_cp(x, at, &len))) break;
+        if (!m5_ju_space(peek_cp(x, at, &len))) break;
         at += len;
     }
     return at;
@@ -84,7 +84,7 @@ static size_t rstrip(const lex *x, size_t begin, size_t end)
         do at--;
         while (at > begin && ((unsigned char)x->p[at] & 0xC0) == 0x80);
         size_t len;
-        if (!ju_space(peek_cp(x, at, &len))) break;
+        if (!m5_ju_space(peek_cp(x, at, &len))) break;
         end = at;
     }
     return end;
@@ -101,7 +101,7 @@ static void put_data(lex *x, size_t end, char sign, bool is_variable)
         while (line > begin && x->p[line - 1] != '\n') line--;
         if ((line > begin || x->line_start) && skip_space(x, line) >= end) stop = line;
     }
-    if (stop > begin) push(x, T_DATA, x->line, constant(x, x->p + begin, stop - begin), jv_missing());
+    if (stop > begin) push(x, T_DATA, x->line, constant(x, x->p + begin, stop - begin), m5_jv_missing());
 }
 
 /* End of a tag at x->i: its closer, then what the closer swallows. 0 = no closer here. */
@@ -195,14 +195,14 @@ static size_t escape(lex *x, const char *p, size_t n)
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
     const char *simple = *p ? strchr(from, *p) : NULL;
     if (simple) {
-        j_putc(rt, to[simple - from]);
+        m5_j_putc(rt, to[simple - from]);
         return 1;
     }
     if (*p == '\n') return 1;
     if (*p >= '0' && *p <= '7') {
         size_t k = 0;
         for (; k < 3 && k < n && p[k] >= '0' && p[k] <= '7'; k++) cp = cp * 8 + (uint32_t)(p[k] - '0');
-        j_put_cp(rt, cp, true);
+        m5_j_put_cp(rt, cp, true);
         return k;
     }
     if (*p == 'x' || *p == 'u' || *p == 'U') {
@@ -215,18 +215,18 @@ static size_t escape(lex *x, const char *p, size_t n)
                 k += 6;
             }
         }
-        j_put_cp(rt, cp, true);
+        m5_j_put_cp(rt, cp, true);
         return k;
     }
     if (*p == 'N') syntax(x, "named characters are not supported in string escapes");
-    j_putc(rt, '\\');
+    m5_j_putc(rt, '\\');
     if ((unsigned char)*p < 128) {
-        j_putc(rt, *p);
+        m5_j_putc(rt, *p);
         return 1;
     }
     /* Jinja decodes through ASCII with backslash escapes, so the character's own escape becomes visible. */
     int len = m5_utf8_decode(p, n, &cp);
-    j_printf(rt, cp < 0x100 ? "x%02x" : cp < 0x10000 ? "u%04x" : "U%08x", (unsigned)cp);
+    m5_j_printf(rt, cp < 0x100 ? "x%02x" : cp < 0x10000 ? "u%04x" : "U%08x", (unsigned)cp);
     return len > 0 ? (size_t)len : 1;
 }
 
@@ -236,18 +236,18 @@ static bool string(lex *x)
     size_t end = x->i + 1;
     while (end < x->n && x->p[end] != quote) end += x->p[end] == '\\' ? 2 : 1;
     if (end >= x->n) return false;
-    jmark m = j_begin(x->rt);
+    jmark m = m5_j_begin(x->rt);
     for (size_t k = x->i + 1; k < end;) {
         const char *stop = memchr(x->p + k, '\\', end - k);
         size_t plain = stop ? (size_t)(stop - x->p) : end;
-        j_put(x->rt, x->p + k, plain - k, true);
+        m5_j_put(x->rt, x->p + k, plain - k, true);
         k = plain;
         if (k < end) k += 1 + escape(x, x->p + k + 1, end - k - 1);
     }
-    jstr *s = j_end(x->rt, m);
-    jstr_len(x->rt, s);
-    jstr_hash(x->rt, s);
-    push(x, T_STRING, x->line, s, jv_missing());
+    jstr *s = m5_j_end(x->rt, m);
+    m5_jstr_len(x->rt, s);
+    m5_jstr_hash(x->rt, s);
+    push(x, T_STRING, x->line, s, m5_jv_missing());
     advance(x, end + 1);
     return true;
 }
@@ -281,7 +281,7 @@ static size_t radix_digits(const lex *x, size_t at, int base)
 /* Digits without underscores, NUL-terminated. */
 static char *squeeze(lex *x, size_t begin, size_t end, size_t *n)
 {
-    char *p = j_alloc(x->rt, end - begin + 1);
+    char *p = m5_j_alloc(x->rt, end - begin + 1);
     *n = 0;
     for (size_t k = begin; k < end; k++) {
         if (x->p[k] != '_') p[(*n)++] = x->p[k];
@@ -312,7 +312,7 @@ static bool number(lex *x)
     }
     if (real) {
         char *text = squeeze(x, x->i, end, &n);
-        push(x, T_FLOAT, x->line, NULL, jv_float(strtod(text, NULL)));
+        push(x, T_FLOAT, x->line, NULL, m5_jv_float(strtod(text, NULL)));
         advance(x, end);
         return true;
     }
@@ -333,7 +333,7 @@ static bool number(lex *x)
     }
     char *text = squeeze(x, begin, end, &n);
     jval v;
-    if (!jint_parse(x->rt, text, n, base, &v)) syntax(x, "integer literal too long");
+    if (!m5_jint_parse(x->rt, text, n, base, &v)) syntax(x, "integer literal too long");
     push(x, T_INT, x->line, NULL, v);
     advance(x, end);
     return true;
@@ -346,13 +346,13 @@ static bool name(lex *x)
     while (end < x->n) {
         size_t len;
         uint32_t c = peek_cp(x, end, &len);
-        if (!ju_word(c) && !ju_ident_part(c)) break;
-        if (end == x->i ? !ju_ident_start(c) : !ju_ident_part(c)) valid = false;
+        if (!m5_ju_word(c) && !m5_ju_ident_part(c)) break;
+        if (end == x->i ? !m5_ju_ident_start(c) : !m5_ju_ident_part(c)) valid = false;
         end += len;
     }
     if (end == x->i) return false;
     if (!valid) syntax(x, "invalid character in identifier");
-    push(x, T_NAME, x->line, constant(x, x->p + x->i, end - x->i), jv_missing());
+    push(x, T_NAME, x->line, constant(x, x->p + x->i, end - x->i), m5_jv_missing());
     advance(x, end);
     return true;
 }
@@ -371,7 +371,7 @@ static void bracket(lex *x, char c)
     if (open) {
         if (x->n_brackets == x->cap_brackets) {
             size_t cap = x->cap_brackets ? x->cap_brackets * 2 : 32;
-            char *p = j_alloc(x->rt, cap);
+            char *p = m5_j_alloc(x->rt, cap);
             if (x->n_brackets) memcpy(p, x->brackets, x->n_brackets);
             x->brackets = p;
             x->cap_brackets = cap;
@@ -396,7 +396,7 @@ static bool operator(lex *x)
     for (size_t k = 0; k < sizeof operators / sizeof *operators; k++) {
         if (!is_at(x, x->i, operators[k].text)) continue;
         if (!operators[k].text[1]) bracket(x, operators[k].text[0]);
-        push(x, operators[k].kind, x->line, jstr_c(x->rt, operators[k].text), jv_missing());
+        push(x, operators[k].kind, x->line, m5_jstr_c(x->rt, operators[k].text), m5_jv_missing());
         advance(x, x->i + strlen(operators[k].text));
         return true;
     }
@@ -410,7 +410,7 @@ static void tag(lex *x, bool block)
     while (x->i < x->n) {
         size_t end = x->n_brackets ? 0 : match_end(x, close, block);
         if (end) {
-            push(x, block ? T_BLOCK_END : T_VAR_END, x->line, NULL, jv_missing());
+            push(x, block ? T_BLOCK_END : T_VAR_END, x->line, NULL, m5_jv_missing());
             advance(x, end);
             return;
         }
@@ -432,9 +432,9 @@ static void tag(lex *x, bool block)
     }
 }
 
-void jlex(jrt *rt, const char *src, size_t n, jtoks *out)
+void m5_jlex(jrt *rt, const char *src, size_t n, jtoks *out)
 {
-    char *p = j_alloc(rt, n + 1);
+    char *p = m5_j_alloc(rt, n + 1);
     size_t len = 0;
     for (size_t i = 0; i < n; i++) {
         if (src[i] == '\r') {
@@ -455,7 +455,7 @@ void jlex(jrt *rt, const char *src, size_t n, jtoks *out)
             if (at + 1 >= len || p[at + 1] == '{' || p[at + 1] == '%' || p[at + 1] == '#') break;
         }
         if (at + 1 >= len) {
-            push(&x, T_DATA, x.line, constant(&x, p + x.i, len - x.i), jv_missing());
+            push(&x, T_DATA, x.line, constant(&x, p + x.i, len - x.i), m5_jv_missing());
             advance(&x, len);
             break;
         }
@@ -468,9 +468,9 @@ void jlex(jrt *rt, const char *src, size_t n, jtoks *out)
         char sign = sign_at(&x, at + 2);
         put_data(&x, at, sign, !block);
         advance(&x, at);
-        push(&x, block ? T_BLOCK_BEGIN : T_VAR_BEGIN, x.line, NULL, jv_missing());
+        push(&x, block ? T_BLOCK_BEGIN : T_VAR_BEGIN, x.line, NULL, m5_jv_missing());
         advance(&x, at + 2 + (sign != 0));
         tag(&x, block);
     }
-    push(&x, T_EOF, x.line, NULL, jv_missing());
+    push(&x, T_EOF, x.line, NULL, m5_jv_missing());
 }

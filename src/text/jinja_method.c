@@ -148,7 +148,7 @@ static const entry *find_in(const entry *e, const jstr *name)
     return NULL;
 }
 
-bool jmethod_find(jval obj, const jstr *name, int *id, const char **cname, bool *unsafe)
+bool m5_jmethod_find(jval obj, const jstr *name, int *id, const char **cname, bool *unsafe)
 {
     if (!name->n) return false;
     const entry *e = NULL;
@@ -179,46 +179,46 @@ bool jmethod_find(jval obj, const jstr *name, int *id, const char **cname, bool 
 
 static bool in_set(const jstr *chars, uint32_t c)
 {
-    if (!chars) return ju_space(c);
+    if (!chars) return m5_ju_space(c);
     for (size_t i = 0; i < chars->n;) {
-        if (jstr_cp(chars, &i) == c) return true;
+        if (m5_jstr_cp(chars, &i) == c) return true;
     }
     return false;
 }
 
-jstr *jmethod_strip(jrt *rt, const jstr *s, const jstr *chars, bool left, bool right)
+jstr *m5_jmethod_strip(jrt *rt, const jstr *s, const jstr *chars, bool left, bool right)
 {
-    s = jstr_flat(rt, s);
-    if (chars) chars = jstr_flat(rt, chars);
+    s = m5_jstr_flat(rt, s);
+    if (chars) chars = m5_jstr_flat(rt, chars);
     size_t begin = 0, end = s->n;
     uint64_t cost = chars ? chars->n / 8 + 1 : 1;
     while (left && begin < end) {
         size_t at = begin;
-        if (!in_set(chars, jstr_cp(s, &at))) break;
+        if (!in_set(chars, m5_jstr_cp(s, &at))) break;
         begin = at;
-        j_step(rt, cost);
+        m5_j_step(rt, cost);
     }
     while (right && end > begin) {
         size_t at = end;
-        if (!in_set(chars, jstr_cp_back(s, &at))) break;
+        if (!in_set(chars, m5_jstr_cp_back(s, &at))) break;
         end = at;
-        j_step(rt, cost);
+        m5_j_step(rt, cost);
     }
-    return jstr_sub(rt, s, begin, end);
+    return m5_jstr_sub(rt, s, begin, end);
 }
 
 static void push_sub(jrt *rt, jval list, const jstr *s, size_t begin, size_t end)
 {
-    jseq_push(rt, list.u.seq, jv_str(jstr_sub(rt, s, begin, end)));
+    m5_jseq_push(rt, list.u.seq, m5_jv_str(m5_jstr_sub(rt, s, begin, end)));
 }
 
 static jval split_space(jrt *rt, const jstr *s, int64_t max)
 {
-    jval list = jv_seq(rt, J_LIST, 0);
+    jval list = m5_jv_seq(rt, J_LIST, 0);
     size_t i = 0;
     for (;;) {
         size_t at = i;
-        while (i < s->n && ju_space(jstr_cp(s, &at))) i = at;
+        while (i < s->n && m5_ju_space(m5_jstr_cp(s, &at))) i = at;
         if (i >= s->n) break;
         if (max >= 0 && (int64_t)list.u.seq->n >= max) {
             push_sub(rt, list, s, i, s->n);
@@ -226,22 +226,22 @@ static jval split_space(jrt *rt, const jstr *s, int64_t max)
         }
         size_t begin = i;
         at = i;
-        while (i < s->n && !ju_space(jstr_cp(s, &at))) i = at;
+        while (i < s->n && !m5_ju_space(m5_jstr_cp(s, &at))) i = at;
         push_sub(rt, list, s, begin, i);
     }
     return list;
 }
 
-jval jmethod_split(jrt *rt, const jstr *s, const jstr *sep, int64_t max)
+jval m5_jmethod_split(jrt *rt, const jstr *s, const jstr *sep, int64_t max)
 {
-    s = jstr_flat(rt, s);
-    j_step(rt, s->n / 64);
+    s = m5_jstr_flat(rt, s);
+    m5_j_step(rt, s->n / 64);
     if (!sep) return split_space(rt, s, max);
-    if (!sep->n) jrt_fail(rt, "empty separator");
-    jval list = jv_seq(rt, J_LIST, 0);
+    if (!sep->n) m5_jrt_fail(rt, "empty separator");
+    jval list = m5_jv_seq(rt, J_LIST, 0);
     size_t begin = 0;
     while (max < 0 || (int64_t)list.u.seq->n < max) {
-        size_t at = jstr_find(rt, s, sep, begin);
+        size_t at = m5_jstr_find(rt, s, sep, begin);
         if (at == SIZE_MAX) break;
         push_sub(rt, list, s, begin, at);
         begin = at + sep->n;
@@ -263,13 +263,13 @@ static jval reversed_list(jval list)
 
 static jval rsplit(jrt *rt, const jstr *s, const jstr *sep, int64_t max)
 {
-    s = jstr_flat(rt, s);
-    if (max < 0) return jmethod_split(rt, s, sep, -1);
-    jval list = jv_seq(rt, J_LIST, 0);
+    s = m5_jstr_flat(rt, s);
+    if (max < 0) return m5_jmethod_split(rt, s, sep, -1);
+    jval list = m5_jv_seq(rt, J_LIST, 0);
     size_t end = s->n;
-    if (sep && !sep->n) jrt_fail(rt, "empty separator");
+    if (sep && !sep->n) m5_jrt_fail(rt, "empty separator");
     while (sep && (int64_t)list.u.seq->n < max) {
-        size_t at = jstr_rfind(rt, s, sep, 0, end);
+        size_t at = m5_jstr_rfind(rt, s, sep, 0, end);
         if (at == SIZE_MAX) break;
         push_sub(rt, list, s, at + sep->n, end);
         end = at;
@@ -280,7 +280,7 @@ static jval rsplit(jrt *rt, const jstr *s, const jstr *sep, int64_t max)
     }
     for (;;) {
         size_t at = end;
-        while (end > 0 && ju_space(jstr_cp_back(s, &at))) end = at;
+        while (end > 0 && m5_ju_space(m5_jstr_cp_back(s, &at))) end = at;
         if (!end) break;
         if ((int64_t)list.u.seq->n >= max) {
             push_sub(rt, list, s, 0, end);
@@ -288,7 +288,7 @@ static jval rsplit(jrt *rt, const jstr *s, const jstr *sep, int64_t max)
         }
         size_t stop = end;
         at = end;
-        while (end > 0 && !ju_space(jstr_cp_back(s, &at))) end = at;
+        while (end > 0 && !m5_ju_space(m5_jstr_cp_back(s, &at))) end = at;
         push_sub(rt, list, s, end, stop);
     }
     return reversed_list(list);
@@ -299,15 +299,15 @@ static bool line_break(uint32_t c)
     return (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
 }
 
-jval jmethod_splitlines(jrt *rt, const jstr *s, bool keep)
+jval m5_jmethod_splitlines(jrt *rt, const jstr *s, bool keep)
 {
-    s = jstr_flat(rt, s);
-    j_step(rt, s->n / 64);
-    jval list = jv_seq(rt, J_LIST, 0);
+    s = m5_jstr_flat(rt, s);
+    m5_j_step(rt, s->n / 64);
+    jval list = m5_jv_seq(rt, J_LIST, 0);
     size_t begin = 0;
     for (size_t i = 0; i < s->n;) {
         size_t at = i;
-        uint32_t c = jstr_cp(s, &i);
+        uint32_t c = m5_jstr_cp(s, &i);
         if (!line_break(c)) continue;
         if (c == '\r' && i < s->n && s->p[i] == '\n') i++;
         push_sub(rt, list, s, begin, keep ? i : at);
@@ -317,48 +317,48 @@ jval jmethod_splitlines(jrt *rt, const jstr *s, bool keep)
     return list;
 }
 
-jstr *jmethod_replace(jrt *rt, const jstr *s, const jstr *from, const jstr *to, int64_t count)
+jstr *m5_jmethod_replace(jrt *rt, const jstr *s, const jstr *from, const jstr *to, int64_t count)
 {
-    s = jstr_flat(rt, s);
-    j_step(rt, s->n / 64);
-    if (count == 0 || (from->n && jstr_find(rt, s, from, 0) == SIZE_MAX)) return jstr_sub(rt, s, 0, s->n);
-    jmark m = j_begin(rt);
+    s = m5_jstr_flat(rt, s);
+    m5_j_step(rt, s->n / 64);
+    if (count == 0 || (from->n && m5_jstr_find(rt, s, from, 0) == SIZE_MAX)) return m5_jstr_sub(rt, s, 0, s->n);
+    jmark m = m5_j_begin(rt);
     size_t at = 0;
     if (!from->n) { /* an empty pattern matches around every character */
         for (; count != 0; count -= count > 0) {
-            j_put_str(rt, to);
+            m5_j_put_str(rt, to);
             if (at >= s->n) break;
             size_t end = at;
-            jstr_cp(s, &end);
-            j_put_sub(rt, s, at, end);
+            m5_jstr_cp(s, &end);
+            m5_j_put_sub(rt, s, at, end);
             at = end;
-            j_step(rt, 1);
+            m5_j_step(rt, 1);
         }
     }
     while (from->n && count != 0) {
-        size_t hit = jstr_find(rt, s, from, at);
+        size_t hit = m5_jstr_find(rt, s, from, at);
         if (hit == SIZE_MAX) break;
-        j_put_sub(rt, s, at, hit);
-        j_put_str(rt, to);
+        m5_j_put_sub(rt, s, at, hit);
+        m5_j_put_str(rt, to);
         at = hit + from->n;
         count -= count > 0;
     }
-    j_put_sub(rt, s, at, s->n);
-    return j_end(rt, m);
+    m5_j_put_sub(rt, s, at, s->n);
+    return m5_j_end(rt, m);
 }
 
 /* left_of_3: 0 = pad right, 1 = pad both, 2 = pad left */
-jstr *jmethod_center(jrt *rt, const jstr *s, int64_t width, const jstr *fill, int left_of_3)
+jstr *m5_jmethod_center(jrt *rt, const jstr *s, int64_t width, const jstr *fill, int left_of_3)
 {
-    int64_t len = jstr_len(rt, s);
-    if (width <= len) return jstr_sub(rt, s, 0, s->n);
+    int64_t len = m5_jstr_len(rt, s);
+    if (width <= len) return m5_jstr_sub(rt, s, 0, s->n);
     int64_t pad = width - len;
     int64_t left = left_of_3 == 0 ? 0 : left_of_3 == 2 ? pad : pad / 2 + (pad & width & 1);
-    jmark m = j_begin(rt);
-    j_fill(rt, fill, (size_t)left);
-    j_put_str(rt, s);
-    j_fill(rt, fill, (size_t)(pad - left));
-    return j_end(rt, m);
+    jmark m = m5_j_begin(rt);
+    m5_j_fill(rt, fill, (size_t)left);
+    m5_j_put_str(rt, s);
+    m5_j_fill(rt, fill, (size_t)(pad - left));
+    return m5_j_end(rt, m);
 }
 
 /* ---- str ---- */
@@ -366,24 +366,24 @@ jstr *jmethod_center(jrt *rt, const jstr *s, int64_t width, const jstr *fill, in
 /* start and end arguments (code points, negative from the end) as byte offsets; false if they cross. */
 static bool bounds(jrt *rt, const jstr *s, jval start, jval end, size_t *b, size_t *e)
 {
-    int64_t len = jstr_len(rt, s), from = 0, to = len;
-    if (start.t != J_MISSING && start.t != J_NONE) from = jint_is(start) ? jint_clamp(start) : j_arg_int(rt, "start", start);
-    if (end.t != J_MISSING && end.t != J_NONE) to = jint_is(end) ? jint_clamp(end) : j_arg_int(rt, "end", end);
+    int64_t len = m5_jstr_len(rt, s), from = 0, to = len;
+    if (start.t != J_MISSING && start.t != J_NONE) from = m5_jint_is(start) ? m5_jint_clamp(start) : m5_j_arg_int(rt, "start", start);
+    if (end.t != J_MISSING && end.t != J_NONE) to = m5_jint_is(end) ? m5_jint_clamp(end) : m5_j_arg_int(rt, "end", end);
     if (to > len) to = len;
     if (to < 0) to = to < -len ? 0 : to + len;
     if (from < 0) from = from < -len ? 0 : from + len;
     if (from > to) return false;
-    *b = jstr_offset(rt, s, from);
-    *e = jstr_offset(rt, s, to);
+    *b = m5_jstr_offset(rt, s, from);
+    *e = m5_jstr_offset(rt, s, to);
     return true;
 }
 
 static int64_t index_of_offset(jrt *rt, const jstr *s, size_t off)
 {
-    if (jstr_len(rt, s) == (int64_t)s->n) return (int64_t)off;
+    if (m5_jstr_len(rt, s) == (int64_t)s->n) return (int64_t)off;
     int64_t n = 0;
     for (size_t i = 0; i < off; i++) n += ((unsigned char)s->p[i] & 0xC0) != 0x80;
-    j_step(rt, off / 64);
+    m5_j_step(rt, off / 64);
     return n;
 }
 
@@ -391,45 +391,45 @@ static jval find_method(jrt *rt, const jstr *s, method id, const char *name, con
 {
     jval a[3];
     size_t b, e, at = SIZE_MAX;
-    j_bind(rt, name, c, "sub start end /", 1, a);
-    const jstr *sub = j_arg_str(rt, name, a[0]);
+    m5_j_bind(rt, name, c, "sub start end /", 1, a);
+    const jstr *sub = m5_j_arg_str(rt, name, a[0]);
     bool ok = bounds(rt, s, a[1], a[2], &b, &e);
     if (id == M_COUNT) {
-        if (!ok) return jv_int(0);
-        if (!sub->n) return jv_int(index_of_offset(rt, s, e) - index_of_offset(rt, s, b) + 1);
+        if (!ok) return m5_jv_int(0);
+        if (!sub->n) return m5_jv_int(index_of_offset(rt, s, e) - index_of_offset(rt, s, b) + 1);
         int64_t n = 0;
-        for (at = b; (at = jstr_find(rt, s, sub, at)) != SIZE_MAX && at + sub->n <= e; at += sub->n) n++;
-        return jv_int(n);
+        for (at = b; (at = m5_jstr_find(rt, s, sub, at)) != SIZE_MAX && at + sub->n <= e; at += sub->n) n++;
+        return m5_jv_int(n);
     }
     if (ok) {
-        at = id == M_FIND || id == M_INDEX ? jstr_find(rt, s, sub, b) : jstr_rfind(rt, s, sub, b, e);
+        at = id == M_FIND || id == M_INDEX ? m5_jstr_find(rt, s, sub, b) : m5_jstr_rfind(rt, s, sub, b, e);
         if (at != SIZE_MAX && at + sub->n > e) at = SIZE_MAX;
     }
     if (at == SIZE_MAX) {
-        if (id == M_INDEX || id == M_RINDEX) jrt_fail(rt, "substring not found");
-        return jv_int(-1);
+        if (id == M_INDEX || id == M_RINDEX) m5_jrt_fail(rt, "substring not found");
+        return m5_jv_int(-1);
     }
-    return jv_int(index_of_offset(rt, s, at));
+    return m5_jv_int(index_of_offset(rt, s, at));
 }
 
 static jval affix_method(jrt *rt, const jstr *s, bool end, const char *name, const jcall *c)
 {
     jval a[3];
     size_t b, e;
-    j_bind(rt, name, c, "prefix start end /", 1, a);
+    m5_j_bind(rt, name, c, "prefix start end /", 1, a);
     bool ok = bounds(rt, s, a[1], a[2], &b, &e);
     const jval *list = &a[0];
     size_t n = 1;
     if (a[0].t == J_TUPLE)
-        jseq_view(a[0], &list, &n);
+        m5_jseq_view(a[0], &list, &n);
     else if (a[0].t != J_STR)
-        jrt_fail(rt, "%s first arg must be str or a tuple of str, not %s", name, jv_type(a[0]));
+        m5_jrt_fail(rt, "%s first arg must be str or a tuple of str, not %s", name, m5_jv_type(a[0]));
     for (size_t i = 0; i < n; i++) {
-        const jstr *x = j_arg_str(rt, name, list[i]);
+        const jstr *x = m5_j_arg_str(rt, name, list[i]);
         if (!ok || x->n > e - b) continue;
-        if (!x->n || memcmp(s->p + (end ? e - x->n : b), x->p, x->n) == 0) return jv_bool(true);
+        if (!x->n || memcmp(s->p + (end ? e - x->n : b), x->p, x->n) == 0) return m5_jv_bool(true);
     }
-    return jv_bool(false);
+    return m5_jv_bool(false);
 }
 
 typedef bool (*char_test)(uint32_t c);
@@ -441,19 +441,19 @@ static bool is_ascii_char(uint32_t c)
 
 static bool is_printable_char(uint32_t c)
 {
-    return c == ' ' || ju_printable(c);
+    return c == ' ' || m5_ju_printable(c);
 }
 
 static bool is_alnum_char(uint32_t c)
 {
-    return ju_alpha(c) || ju_decimal(c) || ju_digit(c) || ju_numeric(c);
+    return m5_ju_alpha(c) || m5_ju_decimal(c) || m5_ju_digit(c) || m5_ju_numeric(c);
 }
 
 static bool all_chars(jrt *rt, const jstr *s, char_test test, bool when_empty)
 {
-    j_step(rt, s->n / 32);
+    m5_j_step(rt, s->n / 32);
     for (size_t i = 0; i < s->n;) {
-        if (!test(jstr_cp(s, &i))) return false;
+        if (!test(m5_jstr_cp(s, &i))) return false;
     }
     return s->n ? true : when_empty;
 }
@@ -461,16 +461,16 @@ static bool all_chars(jrt *rt, const jstr *s, char_test test, bool when_empty)
 /* islower, isupper, istitle */
 static bool case_test(jrt *rt, const jstr *s, method id)
 {
-    j_step(rt, s->n / 32);
+    m5_j_step(rt, s->n / 32);
     bool cased = false, prev = false;
     for (size_t i = 0; i < s->n;) {
-        uint32_t c = jstr_cp(s, &i);
-        bool up = ju_upper(c) || ju_titlecase(c), low = ju_lower(c);
+        uint32_t c = m5_jstr_cp(s, &i);
+        bool up = m5_ju_upper(c) || m5_ju_titlecase(c), low = m5_ju_lower(c);
         if (id == M_ISLOWER && up) return false;
-        if (id == M_ISUPPER && (low || ju_titlecase(c))) return false;
+        if (id == M_ISUPPER && (low || m5_ju_titlecase(c))) return false;
         if (id == M_ISTITLE && ((up && prev) || (low && !prev))) return false;
         prev = up || low;
-        cased = cased || (id == M_ISLOWER ? low : id == M_ISUPPER ? ju_upper(c) : prev);
+        cased = cased || (id == M_ISLOWER ? low : id == M_ISUPPER ? m5_ju_upper(c) : prev);
     }
     return cased;
 }
@@ -479,8 +479,8 @@ static bool is_identifier(const jstr *s)
 {
     for (size_t i = 0; i < s->n;) {
         bool first = i == 0;
-        uint32_t c = jstr_cp(s, &i);
-        if (first ? !ju_ident_start(c) : !ju_ident_part(c)) return false;
+        uint32_t c = m5_jstr_cp(s, &i);
+        if (first ? !m5_ju_ident_start(c) : !m5_ju_ident_part(c)) return false;
     }
     return s->n > 0;
 }
@@ -489,41 +489,41 @@ static bool class_method(jrt *rt, const jstr *s, method id)
 {
     switch (id) {
     case M_ISALNUM: return all_chars(rt, s, is_alnum_char, false);
-    case M_ISALPHA: return all_chars(rt, s, ju_alpha, false);
+    case M_ISALPHA: return all_chars(rt, s, m5_ju_alpha, false);
     case M_ISASCII: return all_chars(rt, s, is_ascii_char, true);
-    case M_ISDECIMAL: return all_chars(rt, s, ju_decimal, false);
-    case M_ISDIGIT: return all_chars(rt, s, ju_digit, false);
+    case M_ISDECIMAL: return all_chars(rt, s, m5_ju_decimal, false);
+    case M_ISDIGIT: return all_chars(rt, s, m5_ju_digit, false);
     case M_ISIDENTIFIER: return is_identifier(s);
-    case M_ISNUMERIC: return all_chars(rt, s, ju_numeric, false);
+    case M_ISNUMERIC: return all_chars(rt, s, m5_ju_numeric, false);
     case M_ISPRINTABLE: return all_chars(rt, s, is_printable_char, true);
-    case M_ISSPACE: return all_chars(rt, s, ju_space, false);
+    case M_ISSPACE: return all_chars(rt, s, m5_ju_space, false);
     default: return case_test(rt, s, id);
     }
 }
 
 static jstr *join_method(jrt *rt, const jstr *s, jval items)
 {
-    jmark m = j_begin(rt);
+    jmark m = m5_j_begin(rt);
     jval item;
-    if (!jv_iterable(items)) jrt_fail(rt, "can only join an iterable");
-    jiter *it = jv_iter_of(rt, items);
-    for (size_t i = 0; jiter_next(rt, it, &item); i++) {
-        if (i) j_put_str(rt, s);
+    if (!m5_jv_iterable(items)) m5_jrt_fail(rt, "can only join an iterable");
+    jiter *it = m5_jv_iter_of(rt, items);
+    for (size_t i = 0; m5_jiter_next(rt, it, &item); i++) {
+        if (i) m5_j_put_str(rt, s);
         if (s->safe) { /* Markup escapes, and so takes anything */
-            j_put_str(rt, jstr_escape(rt, jv_soft_str(rt, item)));
+            m5_j_put_str(rt, m5_jstr_escape(rt, m5_jv_soft_str(rt, item)));
             continue;
         }
-        if (item.t != J_STR) jrt_fail(rt, "sequence item %zu: expected str instance, %s found", i, jv_type(item));
-        j_put_str(rt, item.u.s);
+        if (item.t != J_STR) m5_jrt_fail(rt, "sequence item %zu: expected str instance, %s found", i, m5_jv_type(item));
+        m5_j_put_str(rt, item.u.s);
     }
-    return j_end(rt, m);
+    return m5_j_end(rt, m);
 }
 
 static jval partition(jrt *rt, const jstr *s, const jstr *sep, bool last)
 {
-    if (!sep->n) jrt_fail(rt, "empty separator");
-    jval t = jv_seq(rt, J_TUPLE, 3);
-    size_t at = last ? jstr_rfind(rt, s, sep, 0, s->n) : jstr_find(rt, s, sep, 0);
+    if (!sep->n) m5_jrt_fail(rt, "empty separator");
+    jval t = m5_jv_seq(rt, J_TUPLE, 3);
+    size_t at = last ? m5_jstr_rfind(rt, s, sep, 0, s->n) : m5_jstr_find(rt, s, sep, 0);
     size_t cut = at == SIZE_MAX ? (last ? 0 : s->n) : at, resume = at == SIZE_MAX ? cut : at + sep->n;
     push_sub(rt, t, s, 0, cut);
     push_sub(rt, t, s, cut, resume);
@@ -533,52 +533,52 @@ static jval partition(jrt *rt, const jstr *s, const jstr *sep, bool last)
 
 static jstr *expandtabs(jrt *rt, const jstr *s, int64_t size)
 {
-    jmark m = j_begin(rt);
-    jstr *space = jstr_c(rt, " ");
+    jmark m = m5_j_begin(rt);
+    jstr *space = m5_jstr_c(rt, " ");
     int64_t col = 0;
     for (size_t i = 0; i < s->n;) {
         size_t at = i;
-        uint32_t c = jstr_cp(s, &i);
+        uint32_t c = m5_jstr_cp(s, &i);
         if (c == '\t') {
             int64_t n = size > 0 ? size - col % size : 0;
-            j_fill(rt, space, (size_t)n);
+            m5_j_fill(rt, space, (size_t)n);
             col += n;
             continue;
         }
-        j_put_sub(rt, s, at, i);
+        m5_j_put_sub(rt, s, at, i);
         col = c == '\n' || c == '\r' ? 0 : col + 1;
     }
-    return j_end(rt, m);
+    return m5_j_end(rt, m);
 }
 
 static jstr *zfill(jrt *rt, const jstr *s, int64_t width)
 {
-    int64_t len = jstr_len(rt, s);
-    jmark m = j_begin(rt);
+    int64_t len = m5_jstr_len(rt, s);
+    jmark m = m5_j_begin(rt);
     size_t sign = s->n && (s->p[0] == '+' || s->p[0] == '-');
-    j_put_sub(rt, s, 0, sign);
-    if (width > len) j_fill(rt, jstr_c(rt, "0"), (size_t)(width - len));
-    j_put_sub(rt, s, sign, s->n);
-    return j_end(rt, m);
+    m5_j_put_sub(rt, s, 0, sign);
+    if (width > len) m5_j_fill(rt, m5_jstr_c(rt, "0"), (size_t)(width - len));
+    m5_j_put_sub(rt, s, sign, s->n);
+    return m5_j_end(rt, m);
 }
 
 static jstr *justify(jrt *rt, const jstr *s, method id, const char *name, const jcall *c)
 {
     jval a[2];
-    j_bind(rt, name, c, "width fillchar /", 1, a);
-    const jstr *fill = a[1].t == J_MISSING ? jstr_c(rt, " ") : j_arg_str(rt, name, a[1]);
-    if (s->safe) fill = jstr_escape(rt, fill);
-    if (jstr_len(rt, fill) != 1) jrt_fail(rt, "the fill character must be exactly one character long");
-    return jmethod_center(rt, s, j_arg_int(rt, name, a[0]), fill, id == M_LJUST ? 0 : id == M_CENTER ? 1 : 2);
+    m5_j_bind(rt, name, c, "width fillchar /", 1, a);
+    const jstr *fill = a[1].t == J_MISSING ? m5_jstr_c(rt, " ") : m5_j_arg_str(rt, name, a[1]);
+    if (s->safe) fill = m5_jstr_escape(rt, fill);
+    if (m5_jstr_len(rt, fill) != 1) m5_jrt_fail(rt, "the fill character must be exactly one character long");
+    return m5_jmethod_center(rt, s, m5_j_arg_int(rt, name, a[0]), fill, id == M_LJUST ? 0 : id == M_CENTER ? 1 : 2);
 }
 
 static jval split_method(jrt *rt, const jstr *s, method id, const char *name, const jcall *c)
 {
     jval a[2];
-    j_bind(rt, name, c, "sep maxsplit", 0, a);
-    const jstr *sep = a[0].t == J_MISSING || a[0].t == J_NONE ? NULL : j_arg_str(rt, name, a[0]);
-    int64_t max = a[1].t == J_MISSING ? -1 : j_arg_int(rt, name, a[1]);
-    return id == M_SPLIT ? jmethod_split(rt, s, sep, max) : rsplit(rt, s, sep, max);
+    m5_j_bind(rt, name, c, "sep maxsplit", 0, a);
+    const jstr *sep = a[0].t == J_MISSING || a[0].t == J_NONE ? NULL : m5_j_arg_str(rt, name, a[0]);
+    int64_t max = a[1].t == J_MISSING ? -1 : m5_j_arg_int(rt, name, a[1]);
+    return id == M_SPLIT ? m5_jmethod_split(rt, s, sep, max) : rsplit(rt, s, sep, max);
 }
 
 static const char *const entities[][2] = {{"amp", "&"}, {"lt", "<"}, {"gt", ">"}, {"quot", "\""}, {"apos", "'"}, {"nbsp", "\xC2\xA0"}};
@@ -595,13 +595,13 @@ static size_t put_entity(jrt *rt, const jstr *s, size_t i, bool trusted)
         bool hex = p[1] == 'x' || p[1] == 'X';
         jval v;
         int64_t cp;
-        if (!jint_parse(rt, p + 1 + hex, n - 1 - hex, hex ? 16 : 10, &v) || !jint_fits(v, &cp) || cp > 0x10FFFF) return 0;
-        j_put_cp(rt, (uint32_t)cp, trusted);
+        if (!m5_jint_parse(rt, p + 1 + hex, n - 1 - hex, hex ? 16 : 10, &v) || !m5_jint_fits(v, &cp) || cp > 0x10FFFF) return 0;
+        m5_j_put_cp(rt, (uint32_t)cp, trusted);
         return end + 1;
     }
     for (size_t k = 0; k < sizeof entities / sizeof *entities; k++) {
         if (strlen(entities[k][0]) != n || memcmp(entities[k][0], p, n) != 0) continue;
-        j_put(rt, entities[k][1], strlen(entities[k][1]), trusted);
+        m5_j_put(rt, entities[k][1], strlen(entities[k][1]), trusted);
         return end + 1;
     }
     return 0;
@@ -609,35 +609,35 @@ static size_t put_entity(jrt *rt, const jstr *s, size_t i, bool trusted)
 
 static jstr *unescape(jrt *rt, const jstr *s)
 {
-    jmark m = j_begin(rt);
+    jmark m = m5_j_begin(rt);
     size_t run = 0;
     for (size_t i = 0; i < s->n;) {
-        size_t end = s->p[i] == '&' ? put_entity(rt, s, i, jstr_trusted_at(s, i, &run)) : 0;
+        size_t end = s->p[i] == '&' ? put_entity(rt, s, i, m5_jstr_trusted_at(s, i, &run)) : 0;
         if (!end) {
             end = i + 1;
             while (end < s->n && s->p[end] != '&') end++;
-            j_put_sub(rt, s, i, end);
+            m5_j_put_sub(rt, s, i, end);
         }
         i = end;
     }
-    return j_end(rt, m);
+    return m5_j_end(rt, m);
 }
 
 static jstr *striptags(jrt *rt, const jstr *s)
 {
-    jmark m = j_begin(rt);
-    jstr *lt = jstr_c(rt, "<"), *gt = jstr_c(rt, ">"), *open = jstr_c(rt, "<!--"), *close = jstr_c(rt, "-->");
+    jmark m = m5_j_begin(rt);
+    jstr *lt = m5_jstr_c(rt, "<"), *gt = m5_jstr_c(rt, ">"), *open = m5_jstr_c(rt, "<!--"), *close = m5_jstr_c(rt, "-->");
     size_t pos = 0, start;
-    while ((start = jstr_find(rt, s, lt, pos)) != SIZE_MAX) {
-        bool comment = jstr_find(rt, jstr_sub(rt, s, start, s->n), open, 0) == 0;
-        size_t end = jstr_find(rt, s, comment ? close : gt, comment ? start + 4 : start);
+    while ((start = m5_jstr_find(rt, s, lt, pos)) != SIZE_MAX) {
+        bool comment = m5_jstr_find(rt, m5_jstr_sub(rt, s, start, s->n), open, 0) == 0;
+        size_t end = m5_jstr_find(rt, s, comment ? close : gt, comment ? start + 4 : start);
         if (end == SIZE_MAX) break;
-        j_put_sub(rt, s, pos, start);
+        m5_j_put_sub(rt, s, pos, start);
         pos = end + (comment ? 3 : 1);
     }
-    j_put_sub(rt, s, pos, s->n);
-    jval words = jmethod_split(rt, j_end(rt, m), NULL, -1);
-    return unescape(rt, jstr_flat(rt, join_method(rt, jstr_c(rt, " "), words)));
+    m5_j_put_sub(rt, s, pos, s->n);
+    jval words = m5_jmethod_split(rt, m5_j_end(rt, m), NULL, -1);
+    return unescape(rt, m5_jstr_flat(rt, join_method(rt, m5_jstr_c(rt, " "), words)));
 }
 
 /* Methods of text that take at most one argument of one kind. */
@@ -645,60 +645,60 @@ static jval simple_method(jrt *rt, const jstr *s, const jfunc *f, const jcall *c
 {
     jval a[3];
     switch ((method)f->id) {
-    case M_JOIN: j_bind(rt, f->name, c, "iterable /", 1, a); return jv_str(join_method(rt, s, a[0]));
+    case M_JOIN: m5_j_bind(rt, f->name, c, "iterable /", 1, a); return m5_jv_str(join_method(rt, s, a[0]));
     case M_LSTRIP:
     case M_RSTRIP:
     case M_STRIP: {
-        j_bind(rt, f->name, c, "chars /", 0, a);
-        const jstr *chars = a[0].t == J_MISSING || a[0].t == J_NONE ? NULL : j_arg_str(rt, f->name, a[0]);
-        return jv_str(jmethod_strip(rt, s, chars, f->id != M_RSTRIP, f->id != M_LSTRIP));
+        m5_j_bind(rt, f->name, c, "chars /", 0, a);
+        const jstr *chars = a[0].t == J_MISSING || a[0].t == J_NONE ? NULL : m5_j_arg_str(rt, f->name, a[0]);
+        return m5_jv_str(m5_jmethod_strip(rt, s, chars, f->id != M_RSTRIP, f->id != M_LSTRIP));
     }
     case M_PARTITION:
-    case M_RPARTITION: j_bind(rt, f->name, c, "sep /", 1, a); return partition(rt, s, j_arg_str(rt, f->name, a[0]), f->id == M_RPARTITION);
+    case M_RPARTITION: m5_j_bind(rt, f->name, c, "sep /", 1, a); return partition(rt, s, m5_j_arg_str(rt, f->name, a[0]), f->id == M_RPARTITION);
     case M_REMOVEPREFIX:
     case M_REMOVESUFFIX: {
-        j_bind(rt, f->name, c, "affix /", 1, a);
-        const jstr *x = j_arg_str(rt, f->name, a[0]);
+        m5_j_bind(rt, f->name, c, "affix /", 1, a);
+        const jstr *x = m5_j_arg_str(rt, f->name, a[0]);
         bool front = f->id == M_REMOVEPREFIX;
         bool has = x->n && x->n <= s->n && memcmp(front ? s->p : s->p + s->n - x->n, x->p, x->n) == 0;
-        return jv_str(jstr_sub(rt, s, has && front ? x->n : 0, s->n - (has && !front ? x->n : 0)));
+        return m5_jv_str(m5_jstr_sub(rt, s, has && front ? x->n : 0, s->n - (has && !front ? x->n : 0)));
     }
     case M_REPLACE: {
-        j_bind(rt, f->name, c, "old new count /", 2, a);
-        const jstr *from = j_arg_str(rt, f->name, a[0]), *to = j_arg_str(rt, f->name, a[1]);
-        int64_t count = a[2].t == J_MISSING ? -1 : j_arg_int(rt, f->name, a[2]);
-        return jv_str(jmethod_replace(rt, s, from, s->safe ? jstr_escape(rt, to) : to, count));
+        m5_j_bind(rt, f->name, c, "old new count /", 2, a);
+        const jstr *from = m5_j_arg_str(rt, f->name, a[0]), *to = m5_j_arg_str(rt, f->name, a[1]);
+        int64_t count = a[2].t == J_MISSING ? -1 : m5_j_arg_int(rt, f->name, a[2]);
+        return m5_jv_str(m5_jmethod_replace(rt, s, from, s->safe ? m5_jstr_escape(rt, to) : to, count));
     }
-    case M_SPLITLINES: j_bind(rt, f->name, c, "keepends", 0, a); return jmethod_splitlines(rt, s, j_arg_flag(rt, f->name, a[0]));
+    case M_SPLITLINES: m5_j_bind(rt, f->name, c, "keepends", 0, a); return m5_jmethod_splitlines(rt, s, m5_j_arg_flag(rt, f->name, a[0]));
     case M_EXPANDTABS:
-        j_bind(rt, f->name, c, "tabsize", 0, a);
-        return jv_str(expandtabs(rt, s, a[0].t == J_MISSING ? 8 : j_arg_int(rt, f->name, a[0])));
-    case M_ZFILL: j_bind(rt, f->name, c, "width /", 1, a); return jv_str(zfill(rt, s, j_arg_int(rt, f->name, a[0])));
-    case M_FORMAT_MAP: j_bind(rt, f->name, c, "mapping /", 1, a); return jformat_braces(rt, s, NULL, a[0]);
+        m5_j_bind(rt, f->name, c, "tabsize", 0, a);
+        return m5_jv_str(expandtabs(rt, s, a[0].t == J_MISSING ? 8 : m5_j_arg_int(rt, f->name, a[0])));
+    case M_ZFILL: m5_j_bind(rt, f->name, c, "width /", 1, a); return m5_jv_str(zfill(rt, s, m5_j_arg_int(rt, f->name, a[0])));
+    case M_FORMAT_MAP: m5_j_bind(rt, f->name, c, "mapping /", 1, a); return m5_jformat_braces(rt, s, NULL, a[0]);
     default: break;
     }
-    j_bind(rt, f->name, c, "", 0, a);
+    m5_j_bind(rt, f->name, c, "", 0, a);
     switch ((method)f->id) {
-    case M_CAPITALIZE: return jv_str(ju_str_capitalize(rt, s));
-    case M_CASEFOLD: return jv_str(ju_str_fold(rt, s));
-    case M_LOWER: return jv_str(ju_str_lower(rt, s));
-    case M_SWAPCASE: return jv_str(ju_str_swapcase(rt, s));
-    case M_TITLE: return jv_str(ju_str_title(rt, s));
-    case M_UPPER: return jv_str(ju_str_upper(rt, s));
-    case M_UNESCAPE: return jv_str(unescape(rt, s));
-    case M_STRIPTAGS: return jv_str(striptags(rt, s));
-    default: return jv_bool(class_method(rt, s, (method)f->id));
+    case M_CAPITALIZE: return m5_jv_str(m5_ju_str_capitalize(rt, s));
+    case M_CASEFOLD: return m5_jv_str(m5_ju_str_fold(rt, s));
+    case M_LOWER: return m5_jv_str(m5_ju_str_lower(rt, s));
+    case M_SWAPCASE: return m5_jv_str(m5_ju_str_swapcase(rt, s));
+    case M_TITLE: return m5_jv_str(m5_ju_str_title(rt, s));
+    case M_UPPER: return m5_jv_str(m5_ju_str_upper(rt, s));
+    case M_UNESCAPE: return m5_jv_str(unescape(rt, s));
+    case M_STRIPTAGS: return m5_jv_str(striptags(rt, s));
+    default: return m5_jv_bool(class_method(rt, s, (method)f->id));
     }
 }
 
 static jval str_method(jrt *rt, const jfunc *f, const jcall *c)
 {
-    const jstr *s = jstr_flat(rt, f->self.u.s);
+    const jstr *s = m5_jstr_flat(rt, f->self.u.s);
     jval r;
     switch ((method)f->id) {
     case M_CENTER:
     case M_LJUST:
-    case M_RJUST: r = jv_str(justify(rt, s, (method)f->id, f->name, c)); break;
+    case M_RJUST: r = m5_jv_str(justify(rt, s, (method)f->id, f->name, c)); break;
     case M_COUNT:
     case M_FIND:
     case M_INDEX:
@@ -706,7 +706,7 @@ static jval str_method(jrt *rt, const jfunc *f, const jcall *c)
     case M_RINDEX: return find_method(rt, s, (method)f->id, f->name, c);
     case M_STARTSWITH:
     case M_ENDSWITH: return affix_method(rt, s, f->id == M_ENDSWITH, f->name, c);
-    case M_FORMAT: return jformat_braces(rt, s, c, jv_missing());
+    case M_FORMAT: return m5_jformat_braces(rt, s, c, m5_jv_missing());
     case M_SPLIT:
     case M_RSPLIT: r = split_method(rt, s, (method)f->id, f->name, c); break;
     default: r = simple_method(rt, s, f, c); break;
@@ -714,9 +714,9 @@ static jval str_method(jrt *rt, const jfunc *f, const jcall *c)
     if (!s->safe || f->id == M_UNESCAPE || f->id == M_STRIPTAGS) return r;
     const jval *items;
     size_t n;
-    if (r.t == J_STR) return jv_str(jstr_with_safe(rt, r.u.s, true));
-    if (!jseq_view(r, &items, &n)) return r;
-    for (size_t i = 0; i < n; i++) r.u.seq->v[i] = jv_str(jstr_with_safe(rt, items[i].u.s, true));
+    if (r.t == J_STR) return m5_jv_str(m5_jstr_with_safe(rt, r.u.s, true));
+    if (!m5_jseq_view(r, &items, &n)) return r;
+    for (size_t i = 0; i < n; i++) r.u.seq->v[i] = m5_jv_str(m5_jstr_with_safe(rt, items[i].u.s, true));
     return r;
 }
 
@@ -726,31 +726,31 @@ static jval seq_method(jrt *rt, const jfunc *f, const jcall *c)
 {
     jval a[3], item;
     if (f->id == M_SEQ_COPY) {
-        j_bind(rt, f->name, c, "", 0, a);
-        return jv_list_of(rt, f->self, J_LIST);
+        m5_j_bind(rt, f->name, c, "", 0, a);
+        return m5_jv_list_of(rt, f->self, J_LIST);
     }
-    j_bind(rt, f->name, c, f->id == M_SEQ_INDEX && f->self.t != J_RANGE ? "value start stop /" : "value /", 1, a);
+    m5_j_bind(rt, f->name, c, f->id == M_SEQ_INDEX && f->self.t != J_RANGE ? "value start stop /" : "value /", 1, a);
     int64_t len, n = 0, from = 0, to = INT64_MAX;
-    jv_len(rt, f->self, &len);
+    m5_jv_len(rt, f->self, &len);
     if (f->id == M_SEQ_INDEX && f->self.t != J_RANGE) {
-        if (a[1].t != J_MISSING) from = j_arg_int(rt, f->name, a[1]);
-        if (a[2].t != J_MISSING) to = j_arg_int(rt, f->name, a[2]);
+        if (a[1].t != J_MISSING) from = m5_j_arg_int(rt, f->name, a[1]);
+        if (a[2].t != J_MISSING) to = m5_j_arg_int(rt, f->name, a[2]);
         if (from < 0) from = from < -len ? 0 : from + len;
         if (to < 0) to = to < -len ? 0 : to + len;
     }
-    jiter *it = jv_iter_of(rt, f->self);
-    for (int64_t i = 0; jiter_next(rt, it, &item); i++) {
-        if (i < from || i >= to || !jv_eq(rt, item, a[0])) continue;
-        if (f->id == M_SEQ_INDEX) return jv_int(i);
+    jiter *it = m5_jv_iter_of(rt, f->self);
+    for (int64_t i = 0; m5_jiter_next(rt, it, &item); i++) {
+        if (i < from || i >= to || !m5_jv_eq(rt, item, a[0])) continue;
+        if (f->id == M_SEQ_INDEX) return m5_jv_int(i);
         n++;
     }
-    if (f->id == M_SEQ_INDEX) jrt_fail(rt, "the value is not in the %s", jv_type(f->self));
-    return jv_int(n);
+    if (f->id == M_SEQ_INDEX) m5_jrt_fail(rt, "the value is not in the %s", m5_jv_type(f->self));
+    return m5_jv_int(n);
 }
 
 static jval make_view(jrt *rt, const jdict *d, jview_kind kind)
 {
-    jview *v = j_alloc(rt, sizeof *v);
+    jview *v = m5_j_alloc(rt, sizeof *v);
     *v = (jview){kind, d};
     return (jval){.t = J_VIEW, .u.view = v};
 }
@@ -760,33 +760,33 @@ static jval dict_method(jrt *rt, const jfunc *f, const jcall *c)
     jval a[2], item;
     const jdict *d = f->self.t == J_VIEW ? f->self.u.view->dict : f->self.u.dict;
     if (f->id == M_GET) {
-        j_bind(rt, f->name, c, "key default /", 1, a);
-        if (jdict_get(rt, d, a[0], &item)) return item;
-        return a[1].t == J_MISSING ? jv_none() : a[1];
+        m5_j_bind(rt, f->name, c, "key default /", 1, a);
+        if (m5_jdict_get(rt, d, a[0], &item)) return item;
+        return a[1].t == J_MISSING ? m5_jv_none() : a[1];
     }
     if (f->id == M_FROMKEYS) {
-        j_bind(rt, f->name, c, "iterable value /", 1, a);
-        jdict *made = jdict_new(rt, 0);
-        jiter *it = jv_iter_of(rt, a[0]);
-        while (jiter_next(rt, it, &item)) jdict_set(rt, made, item, a[1].t == J_MISSING ? jv_none() : a[1]);
+        m5_j_bind(rt, f->name, c, "iterable value /", 1, a);
+        jdict *made = m5_jdict_new(rt, 0);
+        jiter *it = m5_jv_iter_of(rt, a[0]);
+        while (m5_jiter_next(rt, it, &item)) m5_jdict_set(rt, made, item, a[1].t == J_MISSING ? m5_jv_none() : a[1]);
         return (jval){.t = J_DICT, .u.dict = made};
     }
     if (f->id == M_ISDISJOINT) {
-        j_bind(rt, f->name, c, "other /", 1, a);
-        jiter *it = jv_iter_of(rt, a[0]);
-        while (jiter_next(rt, it, &item)) {
-            if (jv_contains(rt, f->self, item)) return jv_bool(false);
+        m5_j_bind(rt, f->name, c, "other /", 1, a);
+        jiter *it = m5_jv_iter_of(rt, a[0]);
+        while (m5_jiter_next(rt, it, &item)) {
+            if (m5_jv_contains(rt, f->self, item)) return m5_jv_bool(false);
         }
-        return jv_bool(true);
+        return m5_jv_bool(true);
     }
-    j_bind(rt, f->name, c, "", 0, a);
+    m5_j_bind(rt, f->name, c, "", 0, a);
     switch ((method)f->id) {
     case M_ITEMS: return make_view(rt, d, J_VIEW_ITEMS);
     case M_KEYS: return make_view(rt, d, J_VIEW_KEYS);
     case M_VALUES: return make_view(rt, d, J_VIEW_VALUES);
     default: {
-        jdict *copy = jdict_new(rt, d->n);
-        for (size_t i = 0; i < d->n; i++) jdict_set(rt, copy, d->e[i].k, d->e[i].v);
+        jdict *copy = m5_jdict_new(rt, d->n);
+        for (size_t i = 0; i < d->n; i++) m5_jdict_set(rt, copy, d->e[i].k, d->e[i].v);
         return (jval){.t = J_DICT, .u.dict = copy};
     }
     }
@@ -794,28 +794,28 @@ static jval dict_method(jrt *rt, const jfunc *f, const jcall *c)
 
 static jval number_method(jrt *rt, const jfunc *f, const jcall *c)
 {
-    j_bind(rt, f->name, c, "", 0, NULL);
+    m5_j_bind(rt, f->name, c, "", 0, NULL);
     switch ((method)f->id) {
-    case M_BIT_LENGTH: return jv_int((int64_t)jint_bits(f->self));
+    case M_BIT_LENGTH: return m5_jv_int((int64_t)m5_jint_bits(f->self));
     case M_BIT_COUNT: {
         int64_t v, n = 0;
-        if (!jint_fits(f->self, &v)) {
+        if (!m5_jint_fits(f->self, &v)) {
             for (uint32_t i = 0; i < f->self.u.big->n; i++) {
                 for (uint32_t x = f->self.u.big->limb[i]; x; x &= x - 1) n++;
             }
-            return jv_int(n);
+            return m5_jv_int(n);
         }
         for (uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v; u; u &= u - 1) n++;
-        return jv_int(n);
+        return m5_jv_int(n);
     }
-    case M_IS_INTEGER: return jv_bool(isfinite(f->self.u.d) && f->self.u.d == floor(f->self.u.d));
-    default: return jop_pos(rt, f->self);
+    case M_IS_INTEGER: return m5_jv_bool(isfinite(f->self.u.d) && f->self.u.d == floor(f->self.u.d));
+    default: return m5_jop_pos(rt, f->self);
     }
 }
 
-jval jmethod_call(jrt *rt, const jfunc *f, jcall *c)
+jval m5_jmethod_call(jrt *rt, const jfunc *f, jcall *c)
 {
-    if (f->id == M_UNSUPPORTED) jrt_fail(rt, "the method '%s' of '%s' is not supported", f->name, jv_type(f->self));
+    if (f->id == M_UNSUPPORTED) m5_jrt_fail(rt, "the method '%s' of '%s' is not supported", f->name, m5_jv_type(f->self));
     switch (f->self.t) {
     case J_STR: return str_method(rt, f, c);
     case J_LIST:
@@ -823,8 +823,8 @@ jval jmethod_call(jrt *rt, const jfunc *f, jcall *c)
     case J_RANGE: return seq_method(rt, f, c);
     case J_DICT:
     case J_VIEW: return dict_method(rt, f, c);
-    case J_CYCLER: return jglobal_call(rt, f, c);
-    case J_LOOP: return jglobal_call(rt, f, c);
+    case J_CYCLER: return m5_jglobal_call(rt, f, c);
+    case J_LOOP: return m5_jglobal_call(rt, f, c);
     default: return number_method(rt, f, c);
     }
 }

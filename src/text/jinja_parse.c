@@ -55,18 +55,18 @@ static JNORETURN void fail_at(parser *p, const jtok *t, const char *what)
 {
     char buf[64];
     p->rt->line = t->line;
-    jrt_fail(p->rt, "%s, got %s", what, describe(t, buf, sizeof buf));
+    m5_jrt_fail(p->rt, "%s, got %s", what, describe(t, buf, sizeof buf));
 }
 
 static JNORETURN void fail(parser *p, uint32_t line, const char *what)
 {
     p->rt->line = line;
-    jrt_fail(p->rt, "%s", what);
+    m5_jrt_fail(p->rt, "%s", what);
 }
 
 static bool is_word(const parser *p, const jtok *t, const char *word)
 {
-    return t->kind == T_NAME && jstr_is(p->rt, t->s, word);
+    return t->kind == T_NAME && m5_jstr_is(p->rt, t->s, word);
 }
 
 static bool skip_word(parser *p, const char *word)
@@ -93,11 +93,11 @@ static const jtok *expect(parser *p, jtok_kind kind, const char *what)
     return next(p);
 }
 
-void jnodes_push(jrt *rt, jnodes *l, jnode *n)
+void m5_jnodes_push(jrt *rt, jnodes *l, jnode *n)
 {
     if (l->n == l->cap) {
         size_t cap = l->cap ? l->cap * 2 : 4;
-        jnode **v = j_array(rt, cap, sizeof *v);
+        jnode **v = m5_j_array(rt, cap, sizeof *v);
         if (l->n) memcpy(v, l->v, l->n * sizeof *v);
         l->v = v;
         l->cap = cap;
@@ -107,12 +107,12 @@ void jnodes_push(jrt *rt, jnodes *l, jnode *n)
 
 static jnode *node(parser *p, jkind kind, uint32_t line)
 {
-    jnode *n = j_alloc(p->rt, sizeof *n);
+    jnode *n = m5_j_alloc(p->rt, sizeof *n);
     n->kind = (uint8_t)kind;
     n->line = line;
     n->id = -1;
     n->depth = 1;
-    n->val = jv_missing();
+    n->val = m5_jv_missing();
     n->caller_slot = n->kwargs_slot = n->varargs_slot = -1;
     return n;
 }
@@ -124,13 +124,13 @@ static void deepen(parser *p, jnode *n, const jnode *child)
     n->depth = (uint16_t)(child->depth + 1);
     if (n->depth > J_MAX_EXPR_DEPTH) {
         p->rt->line = n->line;
-        jrt_fail_code(p->rt, M5_ERR_LIMIT, "an expression nested more than %d deep", J_MAX_EXPR_DEPTH);
+        m5_jrt_fail_code(p->rt, M5_ERR_LIMIT, "an expression nested more than %d deep", J_MAX_EXPR_DEPTH);
     }
 }
 
 static void add_item(parser *p, jnode *n, jnode *item)
 {
-    jnodes_push(p->rt, &n->items, item);
+    m5_jnodes_push(p->rt, &n->items, item);
     deepen(p, n, item);
 }
 
@@ -218,14 +218,14 @@ static jnode *name_or_literal(parser *p, bool with_namespace)
     } words[] = {{"true", J_BOOL, true},   {"True", J_BOOL, true},  {"false", J_BOOL, false},
                  {"False", J_BOOL, false}, {"none", J_NONE, false}, {"None", J_NONE, false}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (!jstr_is(p->rt, t->s, words[i].word)) continue;
-        return constant(p, words[i].t == J_NONE ? jv_none() : jv_bool(words[i].b), t->line);
+        if (!m5_jstr_is(p->rt, t->s, words[i].word)) continue;
+        return constant(p, words[i].t == J_NONE ? m5_jv_none() : m5_jv_bool(words[i].b), t->line);
     }
     jnode *n = node(p, E_NAME, t->line);
     n->name = t->s;
     if (with_namespace && skip_kind(p, T_DOT)) {
         n->kind = E_NSREF;
-        n->val = jv_str(expect(p, T_NAME, "a name")->s);
+        n->val = m5_jv_str(expect(p, T_NAME, "a name")->s);
     }
     return n;
 }
@@ -238,14 +238,14 @@ static jnode *primary(parser *p, bool with_namespace)
     case T_STRING: {
         jstr *s = next(p)->s;
         if (cur(p)->kind == T_STRING) { /* neighbours are one string */
-            jmark m = j_begin(p->rt);
-            j_put_str(p->rt, s);
-            while (cur(p)->kind == T_STRING) j_put_str(p->rt, next(p)->s);
-            s = j_end(p->rt, m);
-            jstr_len(p->rt, s);
-            jstr_hash(p->rt, s);
+            jmark m = m5_j_begin(p->rt);
+            m5_j_put_str(p->rt, s);
+            while (cur(p)->kind == T_STRING) m5_j_put_str(p->rt, next(p)->s);
+            s = m5_j_end(p->rt, m);
+            m5_jstr_len(p->rt, s);
+            m5_jstr_hash(p->rt, s);
         }
-        return constant(p, jv_str(s), t->line);
+        return constant(p, m5_jv_str(s), t->line);
     }
     case T_INT:
     case T_FLOAT: return constant(p, next(p)->val, t->line);
@@ -336,20 +336,20 @@ static void call_args(parser *p, jnode *n)
             next(p);
             arg = expression(p);
             for (size_t i = 0; i < a->kwval.n; i++) {
-                if (jstr_eq(p->rt, a->kw[i], key)) fail(p, line, "a keyword argument is repeated");
+                if (m5_jstr_eq(p->rt, a->kw[i], key)) fail(p, line, "a keyword argument is repeated");
             }
             if (a->kwval.n == cap_kw) {
                 cap_kw = cap_kw ? cap_kw * 2 : 4;
-                jstr **kw = j_array(p->rt, cap_kw, sizeof *kw);
+                jstr **kw = m5_j_array(p->rt, cap_kw, sizeof *kw);
                 if (a->kwval.n) memcpy(kw, a->kw, a->kwval.n * sizeof *kw);
                 a->kw = kw;
             }
             a->kw[a->kwval.n] = key;
-            jnodes_push(p->rt, &a->kwval, arg);
+            m5_jnodes_push(p->rt, &a->kwval, arg);
         } else {
             ok = ok && !a->dyn && !a->dynkw && !a->kwval.n;
             arg = expression(p);
-            jnodes_push(p->rt, &a->pos, arg);
+            m5_jnodes_push(p->rt, &a->pos, arg);
         }
         deepen(p, n, arg);
         if (!ok) fail(p, line, "invalid syntax for function call expression");
@@ -384,8 +384,8 @@ static jstr *dotted_name(parser *p)
 {
     jstr *s = expect(p, T_NAME, "a name")->s;
     while (skip_kind(p, T_DOT)) {
-        s = jstr_cat(p->rt, jstr_cat(p->rt, s, jstr_c(p->rt, ".")), expect(p, T_NAME, "a name")->s);
-        s = (jstr *)jstr_flat(p->rt, s);
+        s = m5_jstr_cat(p->rt, m5_jstr_cat(p->rt, s, m5_jstr_c(p->rt, ".")), expect(p, T_NAME, "a name")->s);
+        s = (jstr *)m5_jstr_flat(p->rt, s);
     }
     return s;
 }
@@ -394,7 +394,7 @@ static jnode *filter(parser *p, jnode *of)
 {
     jnode *n = node(p, E_FILTER, cur(p)->line);
     n->name = dotted_name(p);
-    n->id = jfilter_find(n->name);
+    n->id = m5_jfilter_find(n->name);
     n->a = of;
     deepen(p, n, of);
     if (cur(p)->kind == T_LPAREN) call_args(p, n);
@@ -413,7 +413,7 @@ static jnode *test(parser *p, jnode *of)
     bool negated = skip_word(p, "not");
     jnode *n = node(p, E_TEST, line);
     n->name = dotted_name(p);
-    n->id = jtest_find(n->name);
+    n->id = m5_jtest_find(n->name);
     n->a = of;
     deepen(p, n, of);
     const jtok *t = cur(p);
@@ -423,7 +423,7 @@ static jnode *test(parser *p, jnode *of)
                t->kind == T_INT || t->kind == T_FLOAT || t->kind == T_LBRACKET || t->kind == T_LBRACE) {
         if (is_word(p, t, "is")) fail(p, t->line, "tests cannot be chained with 'is'");
         jnode *arg = postfix(p, primary(p, false));
-        jnodes_push(p->rt, &n->args.pos, arg);
+        m5_jnodes_push(p->rt, &n->args.pos, arg);
         deepen(p, n, arg);
     }
     return negated ? binary(p, E_NOT, OP_ADD, n, NULL, line) : n;
@@ -448,7 +448,7 @@ static void enter(parser *p)
 {
     if (++p->depth > J_MAX_EXPR_DEPTH) {
         p->rt->line = cur(p)->line;
-        jrt_fail_code(p->rt, M5_ERR_LIMIT, "an expression nested more than %d deep", J_MAX_EXPR_DEPTH);
+        m5_jrt_fail_code(p->rt, M5_ERR_LIMIT, "an expression nested more than %d deep", J_MAX_EXPR_DEPTH);
     }
 }
 
@@ -554,7 +554,7 @@ static jnode *comparison(parser *p)
     do {
         if (n->items.n == cap) {
             cap = cap ? cap * 2 : 4;
-            uint8_t *more = j_alloc(p->rt, cap);
+            uint8_t *more = m5_j_alloc(p->rt, cap);
             if (ops) memcpy(more, ops, n->items.n);
             ops = more;
         }
@@ -640,7 +640,7 @@ static jnode *name_target(parser *p)
     const jtok *t = expect(p, T_NAME, "a name");
     static const char *const reserved[] = {"true", "false", "none", "True", "False", "None"};
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) {
-        if (jstr_is(p->rt, t->s, reserved[i])) fail_at(p, t, "cannot assign to a constant");
+        if (m5_jstr_is(p->rt, t->s, reserved[i])) fail_at(p, t, "cannot assign to a constant");
     }
     jnode *n = node(p, E_NAME, t->line);
     n->name = t->s;
@@ -694,7 +694,7 @@ static jnode *parse_if(parser *p)
         const jtok *t = next(p);
         if (is_word(p, t, "elif")) {
             arm = node(p, S_IF, t->line);
-            jnodes_push(p->rt, &n->items, arm);
+            m5_jnodes_push(p->rt, &n->items, arm);
             continue;
         }
         if (is_word(p, t, "else")) block_body(p, (const char *const[]){"endif", NULL}, &n->other, true);
@@ -707,9 +707,9 @@ static jnode *parse_with(parser *p)
     jnode *n = node(p, S_WITH, next(p)->line);
     while (cur(p)->kind != T_BLOCK_END) {
         if (n->params.n) expect(p, T_COMMA, "','");
-        jnodes_push(p->rt, &n->params, assign_target(p, false, NULL));
+        m5_jnodes_push(p->rt, &n->params, assign_target(p, false, NULL));
         expect(p, T_ASSIGN, "'='");
-        jnodes_push(p->rt, &n->defaults, expression(p));
+        m5_jnodes_push(p->rt, &n->defaults, expression(p));
     }
     block_body(p, (const char *const[]){"endwith", NULL}, &n->body, true);
     return n;
@@ -722,13 +722,13 @@ static void signature(parser *p, jnode *n)
         if (n->params.n) expect(p, T_COMMA, "','");
         jnode *arg = name_target(p);
         for (size_t i = 0; i < n->params.n; i++) {
-            if (jstr_eq(p->rt, n->params.v[i]->name, arg->name)) fail(p, arg->line, "a parameter name is repeated");
+            if (m5_jstr_eq(p->rt, n->params.v[i]->name, arg->name)) fail(p, arg->line, "a parameter name is repeated");
         }
         if (skip_kind(p, T_ASSIGN))
-            jnodes_push(p->rt, &n->defaults, expression(p));
+            m5_jnodes_push(p->rt, &n->defaults, expression(p));
         else if (n->defaults.n)
             fail(p, arg->line, "a parameter without default after one with a default");
-        jnodes_push(p->rt, &n->params, arg);
+        m5_jnodes_push(p->rt, &n->params, arg);
     }
     next(p);
 }
@@ -767,7 +767,7 @@ static jnode *parse_block(parser *p)
     n->scoped = skip_word(p, "scoped");
     if (skip_word(p, "required")) fail(p, n->line, "a required block has no one to fill it");
     block_body(p, (const char *const[]){"endblock", NULL}, &n->body, true);
-    if (cur(p)->kind == T_NAME && jstr_eq(p->rt, cur(p)->s, n->name)) next(p);
+    if (cur(p)->kind == T_NAME && m5_jstr_eq(p->rt, cur(p)->s, n->name)) next(p);
     return n;
 }
 
@@ -790,16 +790,16 @@ static jnode *parse_no_loader(parser *p)
     jnode *n = node(p, S_NO_LOADER, cur(p)->line);
     n->name = next(p)->s;
     n->a = expression(p);
-    if (jstr_is(p->rt, n->name, "import")) {
+    if (m5_jstr_is(p->rt, n->name, "import")) {
         if (!skip_word(p, "as")) fail_at(p, cur(p), "expected 'as'");
-        jnodes_push(p->rt, &n->params, name_target(p));
-    } else if (jstr_is(p->rt, n->name, "from")) {
+        m5_jnodes_push(p->rt, &n->params, name_target(p));
+    } else if (m5_jstr_is(p->rt, n->name, "from")) {
         if (!skip_word(p, "import")) fail_at(p, cur(p), "expected 'import'");
         do {
             if (n->params.n && (is_word(p, cur(p), "with") || is_word(p, cur(p), "without"))) break;
             jnode *target = name_target(p);
             if (skip_word(p, "as")) target = name_target(p);
-            jnodes_push(p->rt, &n->params, target);
+            m5_jnodes_push(p->rt, &n->params, target);
         } while (skip_kind(p, T_COMMA));
     } else if (is_word(p, cur(p), "ignore")) {
         next(p);
@@ -819,7 +819,7 @@ static void parse_print(parser *p, jnodes *body)
         if (!first) expect(p, T_COMMA, "','");
         jnode *n = node(p, S_PRINT, line);
         n->a = expression(p);
-        jnodes_push(p->rt, body, n);
+        m5_jnodes_push(p->rt, body, n);
     }
 }
 
@@ -830,7 +830,7 @@ static void statement(parser *p, const char *const *end, jnodes *body)
     static const char *const names[] = {"set",   "for",      "if",         "macro",      "call",    "filter", "with", "block",   "print",
                                         "break", "continue", "generation", "autoescape", "include", "import", "from", "extends", NULL};
     int k = 0;
-    while (names[k] && !jstr_is(p->rt, t->s, names[k])) k++;
+    while (names[k] && !m5_jstr_is(p->rt, t->s, names[k])) k++;
     const char *outer = p->tag;
     uint32_t outer_line = p->tag_line;
     if (names[k]) {
@@ -868,7 +868,7 @@ static void statement(parser *p, const char *const *end, jnodes *body)
     }
     p->tag = outer;
     p->tag_line = outer_line;
-    if (n) jnodes_push(p->rt, body, n);
+    if (n) m5_jnodes_push(p->rt, body, n);
 }
 
 static bool at_end_word(const parser *p, const char *const *end)
@@ -883,7 +883,7 @@ static void statements(parser *p, const char *const *end, jnodes *body)
 {
     if (++p->block_depth > J_MAX_BLOCK_DEPTH) {
         p->rt->line = cur(p)->line;
-        jrt_fail_code(p->rt, M5_ERR_LIMIT, "statements nested more than %d deep", J_MAX_BLOCK_DEPTH);
+        m5_jrt_fail_code(p->rt, M5_ERR_LIMIT, "statements nested more than %d deep", J_MAX_BLOCK_DEPTH);
     }
     for (;;) {
         const jtok *t = cur(p);
@@ -891,13 +891,13 @@ static void statements(parser *p, const char *const *end, jnodes *body)
         next(p);
         if (t->kind == T_DATA) {
             jnode *n = node(p, S_DATA, t->line);
-            n->val = jv_str(t->s);
-            jnodes_push(p->rt, body, n);
+            n->val = m5_jv_str(t->s);
+            m5_jnodes_push(p->rt, body, n);
         } else if (t->kind == T_VAR_BEGIN) {
             jnode *n = node(p, S_PRINT, t->line);
             n->a = tuple(p, TUPLE_FULL, NULL, false);
             expect(p, T_VAR_END, "end of print statement");
-            jnodes_push(p->rt, body, n);
+            m5_jnodes_push(p->rt, body, n);
         } else {
             if (at_end_word(p, end)) {
                 p->block_depth--;
@@ -909,12 +909,12 @@ static void statements(parser *p, const char *const *end, jnodes *body)
     }
     if (end) {
         p->rt->line = cur(p)->line;
-        jrt_fail(p->rt, "unexpected end of template; '%s' is open since line %u", p->tag ? p->tag : "?", (unsigned)p->tag_line);
+        m5_jrt_fail(p->rt, "unexpected end of template; '%s' is open since line %u", p->tag ? p->tag : "?", (unsigned)p->tag_line);
     }
     p->block_depth--;
 }
 
-void jparse(jrt *rt, const jtoks *toks, jnodes *body)
+void m5_jparse(jrt *rt, const jtoks *toks, jnodes *body)
 {
     parser p = {.rt = rt, .t = toks->v};
     statements(&p, NULL, body);

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-void j_init(jrt *rt, m5_error *err, const char *name, size_t max_bytes, uint64_t max_steps)
+void m5_j_init(jrt *rt, m5_error *err, const char *name, size_t max_bytes, uint64_t max_steps)
 {
     memset(rt, 0, sizeof *rt);
     rt->err = err;
@@ -16,7 +16,7 @@ void j_init(jrt *rt, m5_error *err, const char *name, size_t max_bytes, uint64_t
     m5_arena_init(&rt->arena, M5_MEM_REQUEST, 0);
 }
 
-void j_deinit(jrt *rt)
+void m5_j_deinit(jrt *rt)
 {
     m5_arena_deinit(&rt->arena);
     m5_buf_free(&rt->out);
@@ -30,7 +30,7 @@ static JNORETURN void leave(jrt *rt, int code)
     longjmp(rt->fail, 1);
 }
 
-void jrt_fail(jrt *rt, const char *fmt, ...)
+void m5_jrt_fail(jrt *rt, const char *fmt, ...)
 {
     char text[M5_ERROR_TEXT_BYTES];
     va_list ap;
@@ -41,7 +41,7 @@ void jrt_fail(jrt *rt, const char *fmt, ...)
     leave(rt, M5_ERR_TEMPLATE);
 }
 
-void jrt_fail_code(jrt *rt, int code, const char *fmt, ...)
+void m5_jrt_fail_code(jrt *rt, int code, const char *fmt, ...)
 {
     char text[M5_ERROR_TEXT_BYTES];
     va_list ap;
@@ -52,7 +52,7 @@ void jrt_fail_code(jrt *rt, int code, const char *fmt, ...)
     leave(rt, code);
 }
 
-void jrt_fail_text(jrt *rt, m5_slice text)
+void m5_jrt_fail_text(jrt *rt, m5_slice text)
 {
     int n = text.n > M5_ERROR_TEXT_BYTES ? M5_ERROR_TEXT_BYTES : (int)text.n;
     m5_error_set(rt->err, M5_ERR_TEMPLATE, "%s:%u: %.*s", rt->name, (unsigned)rt->line, n, n ? text.p : "");
@@ -63,68 +63,68 @@ static void check_bytes(jrt *rt, size_t more)
 {
     size_t used = rt->arena.used_bytes + rt->out.n;
     if (more > rt->max_bytes || used > rt->max_bytes - more) {
-        jrt_fail_code(rt, M5_ERR_LIMIT, "the template needs more than %zu bytes of memory", rt->max_bytes);
+        m5_jrt_fail_code(rt, M5_ERR_LIMIT, "the template needs more than %zu bytes of memory", rt->max_bytes);
     }
 }
 
-void *j_alloc(jrt *rt, size_t bytes)
+void *m5_j_alloc(jrt *rt, size_t bytes)
 {
     check_bytes(rt, bytes);
     void *p = m5_arena_alloc(&rt->arena, bytes);
-    if (!p) jrt_fail_code(rt, M5_ERR_NOMEM, "out of memory");
+    if (!p) m5_jrt_fail_code(rt, M5_ERR_NOMEM, "out of memory");
     return p;
 }
 
-void *j_array(jrt *rt, size_t n, size_t size)
+void *m5_j_array(jrt *rt, size_t n, size_t size)
 {
     size_t bytes;
-    if (!m5_mul_size(n, size, &bytes)) jrt_fail_code(rt, M5_ERR_LIMIT, "the template needs more than %zu bytes of memory", rt->max_bytes);
-    return j_alloc(rt, bytes);
+    if (!m5_mul_size(n, size, &bytes)) m5_jrt_fail_code(rt, M5_ERR_LIMIT, "the template needs more than %zu bytes of memory", rt->max_bytes);
+    return m5_j_alloc(rt, bytes);
 }
 
-void j_step(jrt *rt, uint64_t n)
+void m5_j_step(jrt *rt, uint64_t n)
 {
     if (rt->steps < n) {
         rt->steps = 0;
-        jrt_fail_code(rt, M5_ERR_LIMIT, "the template takes too many steps");
+        m5_jrt_fail_code(rt, M5_ERR_LIMIT, "the template takes too many steps");
     }
     rt->steps -= n;
 }
 
-void j_deeper(jrt *rt)
+void m5_j_deeper(jrt *rt)
 {
-    if (++rt->eval_depth > J_MAX_EVAL_DEPTH) jrt_fail_code(rt, M5_ERR_LIMIT, "the template recurses too deep");
+    if (++rt->eval_depth > J_MAX_EVAL_DEPTH) m5_jrt_fail_code(rt, M5_ERR_LIMIT, "the template recurses too deep");
 }
 
-void j_enter(jrt *rt)
+void m5_j_enter(jrt *rt)
 {
-    if (++rt->value_depth > J_MAX_VALUE_DEPTH) jrt_fail_code(rt, M5_ERR_LIMIT, "a value is nested more than %d deep", J_MAX_VALUE_DEPTH);
+    if (++rt->value_depth > J_MAX_VALUE_DEPTH) m5_jrt_fail_code(rt, M5_ERR_LIMIT, "a value is nested more than %d deep", J_MAX_VALUE_DEPTH);
 }
 
-void j_leave(jrt *rt)
+void m5_j_leave(jrt *rt)
 {
     rt->value_depth--;
 }
 
-jmark j_begin(jrt *rt)
+jmark m5_j_begin(jrt *rt)
 {
     jmark m = {rt->out.n, rt->run0};
     rt->run0 = rt->n_runs;
     return m;
 }
 
-jstr *j_end(jrt *rt, jmark m)
+jstr *m5_j_end(jrt *rt, jmark m)
 {
     size_t n = rt->out.n - m.n, n_runs = rt->n_runs - rt->run0;
-    jstr *s = j_alloc(rt, sizeof *s);
-    char *p = j_alloc(rt, n + 1);
+    jstr *s = m5_j_alloc(rt, sizeof *s);
+    char *p = m5_j_alloc(rt, n + 1);
     if (n) memcpy(p, rt->out.p + m.n, n);
     s->p = p;
     s->n = n;
     s->n_cp = -1;
     const jrun *runs = n_runs ? rt->runs + rt->run0 : NULL;
     if (n_runs > 1) {
-        jrun *copy = j_array(rt, n_runs, sizeof *copy);
+        jrun *copy = m5_j_array(rt, n_runs, sizeof *copy);
         for (size_t i = 0; i < n_runs; i++) copy[i] = (jrun){runs[i].end - m.n, runs[i].trusted};
         s->trust = J_MIXED;
         s->runs = copy;
@@ -148,73 +148,73 @@ static void add_run(jrt *rt, bool trusted)
     if (rt->n_runs == rt->cap_runs) {
         size_t cap = rt->cap_runs ? rt->cap_runs * 2 : 64;
         jrun *p = m5_realloc(M5_MEM_REQUEST, rt->runs, cap * sizeof *p);
-        if (!p) jrt_fail_code(rt, M5_ERR_NOMEM, "out of memory");
+        if (!p) m5_jrt_fail_code(rt, M5_ERR_NOMEM, "out of memory");
         rt->runs = p;
         rt->cap_runs = cap;
     }
     rt->runs[rt->n_runs++] = (jrun){rt->out.n, trusted};
 }
 
-void j_put(jrt *rt, const char *p, size_t n, bool trusted)
+void m5_j_put(jrt *rt, const char *p, size_t n, bool trusted)
 {
     if (!n) return;
     check_bytes(rt, n);
     m5_buf_append(&rt->out, p, n);
-    if (rt->out.failed) jrt_fail_code(rt, M5_ERR_NOMEM, "out of memory");
+    if (rt->out.failed) m5_jrt_fail_code(rt, M5_ERR_NOMEM, "out of memory");
     add_run(rt, trusted);
 }
 
-void j_puts(jrt *rt, const char *s)
+void m5_j_puts(jrt *rt, const char *s)
 {
-    j_put(rt, s, strlen(s), true);
+    m5_j_put(rt, s, strlen(s), true);
 }
 
-void j_putc(jrt *rt, char c)
+void m5_j_putc(jrt *rt, char c)
 {
-    j_put(rt, &c, 1, true);
+    m5_j_put(rt, &c, 1, true);
 }
 
-void j_printf(jrt *rt, const char *fmt, ...)
+void m5_j_printf(jrt *rt, const char *fmt, ...)
 {
     char text[512];
     va_list ap;
     va_start(ap, fmt);
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (n > 0) j_put(rt, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1, true);
+    if (n > 0) m5_j_put(rt, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1, true);
 }
 
-void j_put_cp(jrt *rt, uint32_t cp, bool trusted)
+void m5_j_put_cp(jrt *rt, uint32_t cp, bool trusted)
 {
     char b[4];
-    j_put(rt, b, (size_t)m5_utf8_encode(cp, b), trusted);
+    m5_j_put(rt, b, (size_t)m5_utf8_encode(cp, b), trusted);
 }
 
-void j_put_sub(jrt *rt, const jstr *s, size_t begin, size_t end)
+void m5_j_put_sub(jrt *rt, const jstr *s, size_t begin, size_t end)
 {
-    s = jstr_flat(rt, s);
+    s = m5_jstr_flat(rt, s);
     if (s->trust != J_MIXED) {
-        j_put(rt, s->p + begin, end - begin, s->trust == J_TRUSTED);
+        m5_j_put(rt, s->p + begin, end - begin, s->trust == J_TRUSTED);
         return;
     }
     for (size_t i = 0; i < s->n_runs && begin < end; i++) {
         if (s->runs[i].end <= begin) continue;
         size_t stop = s->runs[i].end < end ? s->runs[i].end : end;
-        j_put(rt, s->p + begin, stop - begin, s->runs[i].trusted);
+        m5_j_put(rt, s->p + begin, stop - begin, s->runs[i].trusted);
         begin = stop;
     }
 }
 
-void j_put_str(jrt *rt, const jstr *s)
+void m5_j_put_str(jrt *rt, const jstr *s)
 {
-    j_put_sub(rt, s, 0, s->n);
+    m5_j_put_sub(rt, s, 0, s->n);
 }
 
-void j_fill(jrt *rt, const jstr *unit, size_t count)
+void m5_j_fill(jrt *rt, const jstr *unit, size_t count)
 {
     size_t total;
     if (!m5_mul_size(unit->n, count, &total)) total = SIZE_MAX / 2;
     check_bytes(rt, total);
     if (!unit->n) return;
-    for (size_t i = 0; i < count; i++) j_put_str(rt, unit);
+    for (size_t i = 0; i < count; i++) m5_j_put_str(rt, unit);
 }

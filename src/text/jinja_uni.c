@@ -132,7 +132,7 @@ static int category(uint32_t c)
     return c > 0x10FFFF ? UTF8PROC_CATEGORY_CN : (int)utf8proc_category((utf8proc_int32_t)c);
 }
 
-bool ju_space(uint32_t c)
+bool m5_ju_space(uint32_t c)
 {
     static const span spaces[] = {{9, 13},          {28, 32},         {0x85, 0x85},     {0xA0, 0xA0},     {0x1680, 0x1680},
                                   {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
@@ -140,38 +140,38 @@ bool ju_space(uint32_t c)
     return IN_SPANS(c, spaces);
 }
 
-bool ju_alpha(uint32_t c)
+bool m5_ju_alpha(uint32_t c)
 {
     if (c < 128) return (c | 32) >= 'a' && (c | 32) <= 'z';
     int k = category(c);
     return k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
 }
 
-bool ju_decimal(uint32_t c)
+bool m5_ju_decimal(uint32_t c)
 {
     if (c < 128) return c >= '0' && c <= '9';
     return category(c) == UTF8PROC_CATEGORY_ND;
 }
 
-int ju_decimal_value(uint32_t c)
+int m5_ju_decimal_value(uint32_t c)
 {
     if (c < 128) return c >= '0' && c <= '9' ? (int)c - '0' : -1;
-    if (!ju_decimal(c)) return -1;
+    if (!m5_ju_decimal(c)) return -1;
     uint32_t zero = c; /* decimal digits come in gapless runs of ten */
-    while (zero > 128 && ju_decimal(zero - 1)) zero--;
+    while (zero > 128 && m5_ju_decimal(zero - 1)) zero--;
     return (int)((c - zero) % 10);
 }
 
-bool ju_digit(uint32_t c)
+bool m5_ju_digit(uint32_t c)
 {
     static const span digits[] = {{0xB2, 0xB3},     {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},   {0x2070, 0x2070},
                                   {0x2074, 0x2079}, {0x2080, 0x2089},   {0x2460, 0x2468},   {0x2474, 0x247C},   {0x2488, 0x2490},
                                   {0x24EA, 0x24EA}, {0x24F5, 0x24FD},   {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},
                                   {0x278A, 0x2792}, {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}};
-    return ju_decimal(c) || (c >= 128 && IN_SPANS(c, digits));
+    return m5_ju_decimal(c) || (c >= 128 && IN_SPANS(c, digits));
 }
 
-bool ju_numeric(uint32_t c)
+bool m5_ju_numeric(uint32_t c)
 {
     static const span han[] = {
         {0x3405, 0x3405},   {0x3483, 0x3483},   {0x382A, 0x382A},   {0x3B4D, 0x3B4D},   {0x4E00, 0x4E00},   {0x4E03, 0x4E03},   {0x4E07, 0x4E07},
@@ -189,26 +189,26 @@ bool ju_numeric(uint32_t c)
     return k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO || IN_SPANS(c, han);
 }
 
-bool ju_alnum(uint32_t c)
+bool m5_ju_alnum(uint32_t c)
 {
-    return ju_alpha(c) || ju_numeric(c);
+    return m5_ju_alpha(c) || m5_ju_numeric(c);
 }
 
-bool ju_word(uint32_t c)
+bool m5_ju_word(uint32_t c)
 {
-    return c == '_' || ju_alnum(c);
+    return c == '_' || m5_ju_alnum(c);
 }
 
-bool ju_ident_start(uint32_t c)
+bool m5_ju_ident_start(uint32_t c)
 {
-    return c == '_' || ju_alpha(c) || category(c) == UTF8PROC_CATEGORY_NL;
+    return c == '_' || m5_ju_alpha(c) || category(c) == UTF8PROC_CATEGORY_NL;
 }
 
-bool ju_ident_part(uint32_t c)
+bool m5_ju_ident_part(uint32_t c)
 {
-    if (c < 128) return ju_word(c);
+    if (c < 128) return m5_ju_word(c);
     int k = category(c);
-    return ju_ident_start(c) || k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_PC;
+    return m5_ju_ident_start(c) || k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_PC;
 }
 
 /* Other_Lowercase and Other_Uppercase of PropList.txt. */
@@ -227,29 +227,29 @@ static bool other_upper(uint32_t c)
     return c >= 128 && IN_SPANS(c, spans);
 }
 
-bool ju_upper(uint32_t c)
+bool m5_ju_upper(uint32_t c)
 {
     if (c < 128) return c >= 'A' && c <= 'Z';
     return category(c) == UTF8PROC_CATEGORY_LU || other_upper(c);
 }
 
-bool ju_lower(uint32_t c)
+bool m5_ju_lower(uint32_t c)
 {
     if (c < 128) return c >= 'a' && c <= 'z';
     return category(c) == UTF8PROC_CATEGORY_LL || other_lower(c);
 }
 
-bool ju_titlecase(uint32_t c)
+bool m5_ju_titlecase(uint32_t c)
 {
     return c >= 128 && category(c) == UTF8PROC_CATEGORY_LT;
 }
 
-bool ju_cased(uint32_t c)
+bool m5_ju_cased(uint32_t c)
 {
-    return ju_upper(c) || ju_lower(c) || ju_titlecase(c);
+    return m5_ju_upper(c) || m5_ju_lower(c) || m5_ju_titlecase(c);
 }
 
-bool ju_case_ignorable(uint32_t c)
+bool m5_ju_case_ignorable(uint32_t c)
 {
     static const span marks[] = {{0x27, 0x27},     {0x2E, 0x2E},     {0x3A, 0x3A},     {0xB7, 0xB7},     {0x387, 0x387},   {0x55F, 0x55F},
                                  {0x5F4, 0x5F4},   {0x2018, 0x2019}, {0x2024, 0x2024}, {0x2027, 0x2027}, {0xFE13, 0xFE13}, {0xFE52, 0xFE52},
@@ -259,7 +259,7 @@ bool ju_case_ignorable(uint32_t c)
            k == UTF8PROC_CATEGORY_SK || IN_SPANS(c, marks);
 }
 
-bool ju_printable(uint32_t c)
+bool m5_ju_printable(uint32_t c)
 {
     if (c < 128) return c >= 32 && c < 127;
     switch (category(c)) {
@@ -289,7 +289,7 @@ static const special *find_special(uint32_t c)
     return NULL;
 }
 
-int ju_map(uint32_t c, ju_case how, uint32_t out[4])
+int m5_ju_map(uint32_t c, ju_case how, uint32_t out[4])
 {
     out[0] = c;
     if (c < 128) {
@@ -336,15 +336,15 @@ static bool final_sigma(const jstr *s, size_t at, size_t after)
     uint32_t c = 0;
     size_t i = at;
     while (i > 0) {
-        c = jstr_cp_back(s, &i);
-        if (!ju_case_ignorable(c)) break;
+        c = m5_jstr_cp_back(s, &i);
+        if (!m5_ju_case_ignorable(c)) break;
         c = 0;
     }
-    if (!c || !ju_cased(c)) return false;
+    if (!c || !m5_ju_cased(c)) return false;
     i = after;
     while (i < s->n) {
-        c = jstr_cp(s, &i);
-        if (!ju_case_ignorable(c)) return !ju_cased(c);
+        c = m5_jstr_cp(s, &i);
+        if (!m5_ju_case_ignorable(c)) return !m5_ju_cased(c);
     }
     return true;
 }
@@ -353,57 +353,57 @@ static void put_mapped(jrt *rt, const jstr *s, size_t at, size_t after, uint32_t
 {
     uint32_t out[4];
     if (how == JU_LOWER && c == 0x3A3) {
-        j_put_cp(rt, final_sigma(s, at, after) ? 0x3C2 : 0x3C3, trusted);
+        m5_j_put_cp(rt, final_sigma(s, at, after) ? 0x3C2 : 0x3C3, trusted);
         return;
     }
-    int n = ju_map(c, how, out);
-    for (int i = 0; i < n; i++) j_put_cp(rt, out[i], trusted);
+    int n = m5_ju_map(c, how, out);
+    for (int i = 0; i < n; i++) m5_j_put_cp(rt, out[i], trusted);
 }
 
 typedef enum style { ST_UPPER, ST_LOWER, ST_FOLD, ST_SWAP, ST_CAPITALIZE, ST_TITLE, ST_TITLE_WORDS } style;
 
 static bool word_break(uint32_t c)
 {
-    return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || ju_space(c);
+    return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || m5_ju_space(c);
 }
 
 static jstr *restyle(jrt *rt, const jstr *s, style st)
 {
-    s = jstr_flat(rt, s);
-    j_step(rt, s->n / 16);
-    jmark m = j_begin(rt);
+    s = m5_jstr_flat(rt, s);
+    m5_j_step(rt, s->n / 16);
+    jmark m = m5_j_begin(rt);
     bool first = true, prev_cased = false;
     size_t run = 0;
     for (size_t i = 0; i < s->n;) {
         size_t at = i;
-        uint32_t c = jstr_cp(s, &i);
-        bool trusted = jstr_trusted_at(s, at, &run);
+        uint32_t c = m5_jstr_cp(s, &i);
+        bool trusted = m5_jstr_trusted_at(s, at, &run);
         ju_case how = JU_LOWER;
         switch (st) {
         case ST_UPPER: how = JU_UPPER; break;
         case ST_LOWER: break;
         case ST_FOLD: how = JU_FOLD; break;
-        case ST_SWAP: how = ju_lower(c) ? JU_UPPER : JU_LOWER; break;
+        case ST_SWAP: how = m5_ju_lower(c) ? JU_UPPER : JU_LOWER; break;
         case ST_CAPITALIZE: how = first ? JU_TITLE : JU_LOWER; break;
         case ST_TITLE: how = prev_cased ? JU_LOWER : JU_TITLE; break;
         case ST_TITLE_WORDS: how = first ? JU_UPPER : JU_LOWER; break;
         }
-        if (st == ST_SWAP && !ju_lower(c) && !ju_upper(c))
-            j_put_cp(rt, c, trusted);
+        if (st == ST_SWAP && !m5_ju_lower(c) && !m5_ju_upper(c))
+            m5_j_put_cp(rt, c, trusted);
         else
             put_mapped(rt, s, at, i, c, how, trusted);
         first = st == ST_TITLE_WORDS && word_break(c);
-        prev_cased = ju_cased(c);
+        prev_cased = m5_ju_cased(c);
     }
-    return j_end(rt, m);
+    return m5_j_end(rt, m);
 }
 
 /* Plain ASCII, the usual case, is mapped in one copy. */
 static jstr *restyle_ascii(jrt *rt, const jstr *s, bool upper)
 {
-    s = jstr_flat(rt, s);
-    jstr *r = j_alloc(rt, sizeof *r);
-    char *p = j_alloc(rt, s->n + 1);
+    s = m5_jstr_flat(rt, s);
+    jstr *r = m5_j_alloc(rt, sizeof *r);
+    char *p = m5_j_alloc(rt, s->n + 1);
     for (size_t i = 0; i < s->n; i++) {
         char c = s->p[i];
         p[i] = upper ? (c >= 'a' && c <= 'z' ? (char)(c - 32) : c) : (c >= 'A' && c <= 'Z' ? (char)(c + 32) : c);
@@ -417,40 +417,40 @@ static jstr *restyle_ascii(jrt *rt, const jstr *s, bool upper)
 
 static bool is_ascii(jrt *rt, const jstr *s)
 {
-    return jstr_len(rt, s) == (int64_t)s->n;
+    return m5_jstr_len(rt, s) == (int64_t)s->n;
 }
 
-jstr *ju_str_upper(jrt *rt, const jstr *s)
+jstr *m5_ju_str_upper(jrt *rt, const jstr *s)
 {
     return is_ascii(rt, s) ? restyle_ascii(rt, s, true) : restyle(rt, s, ST_UPPER);
 }
 
-jstr *ju_str_lower(jrt *rt, const jstr *s)
+jstr *m5_ju_str_lower(jrt *rt, const jstr *s)
 {
     return is_ascii(rt, s) ? restyle_ascii(rt, s, false) : restyle(rt, s, ST_LOWER);
 }
 
-jstr *ju_str_fold(jrt *rt, const jstr *s)
+jstr *m5_ju_str_fold(jrt *rt, const jstr *s)
 {
     return restyle(rt, s, ST_FOLD);
 }
 
-jstr *ju_str_swapcase(jrt *rt, const jstr *s)
+jstr *m5_ju_str_swapcase(jrt *rt, const jstr *s)
 {
     return restyle(rt, s, ST_SWAP);
 }
 
-jstr *ju_str_capitalize(jrt *rt, const jstr *s)
+jstr *m5_ju_str_capitalize(jrt *rt, const jstr *s)
 {
     return restyle(rt, s, ST_CAPITALIZE);
 }
 
-jstr *ju_str_title(jrt *rt, const jstr *s)
+jstr *m5_ju_str_title(jrt *rt, const jstr *s)
 {
     return restyle(rt, s, ST_TITLE);
 }
 
-jstr *ju_str_title_words(jrt *rt, const jstr *s)
+jstr *m5_ju_str_title_words(jrt *rt, const jstr *s)
 {
     return restyle(rt, s, ST_TITLE_WORDS);
 }
