@@ -93,42 +93,38 @@ static inline float le_half(const uint8_t *p)
 
 /* --- blocks of 32 --------------------------------------------------------------------------------------------------------------- */
 
-static void unpack_f16(const uint8_t *src, float *dst, int64_t n)
+static void unpack_f16(const uint8_t *restrict src, float *restrict dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) dst[i] = half_to_f32(le16(src + 2 * i));
 }
 
-static void unpack_bf16(const uint8_t *src, float *dst, int64_t n)
+static void unpack_bf16(const uint8_t *restrict src, float *restrict dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) dst[i] = m5_bf16_to_f32(le16(src + 2 * i));
 }
 
 /* 18 bytes: d, 16 x (low nibble = element j, high = element j + 16); (q - 8) * d */
-static void unpack_q4_0(const uint8_t *src, float *dst, int64_t n)
+static void unpack_q4_0(const uint8_t *restrict src, float *restrict dst, int64_t n)
 {
     for (int64_t b = 0; b < n / 32; b++, src += 18, dst += 32) {
         const float d = le_half(src);
-        for (int j = 0; j < 16; j++) {
-            dst[j] = (float)((src[2 + j] & 15) - 8) * d;
-            dst[j + 16] = (float)((src[2 + j] >> 4) - 8) * d;
-        }
+        for (int j = 0; j < 16; j++) dst[j] = (float)((src[2 + j] & 15) - 8) * d;
+        for (int j = 0; j < 16; j++) dst[j + 16] = (float)((src[2 + j] >> 4) - 8) * d;
     }
 }
 
 /* 20 bytes: d, m, nibbles as in Q4_0; q * d + m */
-static void unpack_q4_1(const uint8_t *src, float *dst, int64_t n)
+static void unpack_q4_1(const uint8_t *restrict src, float *restrict dst, int64_t n)
 {
     for (int64_t b = 0; b < n / 32; b++, src += 20, dst += 32) {
         const float d = le_half(src), m = le_half(src + 2);
-        for (int j = 0; j < 16; j++) {
-            dst[j] = (float)(src[4 + j] & 15) * d + m;
-            dst[j + 16] = (float)(src[4 + j] >> 4) * d + m;
-        }
+        for (int j = 0; j < 16; j++) dst[j] = (float)(src[4 + j] & 15) * d + m;
+        for (int j = 0; j < 16; j++) dst[j + 16] = (float)(src[4 + j] >> 4) * d + m;
     }
 }
 
 /* 22 bytes: d, qh (bit i = fifth bit of element i), nibbles; (q - 16) * d */
-static void unpack_q5_0(const uint8_t *src, float *dst, int64_t n)
+static void unpack_q5_0(const uint8_t *restrict src, float *restrict dst, int64_t n)
 {
     for (int64_t b = 0; b < n / 32; b++, src += 22, dst += 32) {
         const float d = le_half(src);
@@ -141,7 +137,7 @@ static void unpack_q5_0(const uint8_t *src, float *dst, int64_t n)
 }
 
 /* 24 bytes: d, m, qh, nibbles; q * d + m */
-static void unpack_q5_1(const uint8_t *src, float *dst, int64_t n)
+static void unpack_q5_1(const uint8_t *restrict src, float *restrict dst, int64_t n)
 {
     for (int64_t b = 0; b < n / 32; b++, src += 24, dst += 32) {
         const float d = le_half(src), m = le_half(src + 2);
@@ -154,7 +150,7 @@ static void unpack_q5_1(const uint8_t *src, float *dst, int64_t n)
 }
 
 /* 34 bytes: d, 32 x int8 */
-static void unpack_q8_0(const uint8_t *src, float *dst, int64_t n)
+static void unpack_q8_0(const uint8_t *restrict src, float *restrict dst, int64_t n)
 {
     for (int64_t b = 0; b < n / 32; b++, src += 34, dst += 32) {
         const float d = le_half(src);
@@ -197,7 +193,7 @@ static void unpack_mxfp4(const uint8_t *src, float *dst, int64_t n)
 
 /* 84 bytes: scales[16] (low nibble scale, high nibble minimum), qs[64], d, dmin; sub-blocks of 16: d * sc * q - dmin * mn.
  * Half h of 128 elements uses qs[32h..]; shift 2s gives elements 128h + 32s + l. */
-static void unpack_q2_k(const uint8_t *src, float *dst, int64_t n)
+static void unpack_q2_k(const uint8_t *restrict src, float *restrict dst, int64_t n)
 {
     for (int64_t b = 0; b < n / 256; b++, src += 84) {
         const float d = le_half(src + 80), dmin = le_half(src + 82);
@@ -211,7 +207,7 @@ static void unpack_q2_k(const uint8_t *src, float *dst, int64_t n)
 }
 
 /* 110 bytes: hmask[32], qs[64] as in Q2_K, scales[12] (16 x 6 bits), d; q - 4 unless the bit of hmask is set, d * (sc - 32) * q */
-static void unpack_q3_k(const uint8_t *src, float *dst, int64_t n)
+static void unpack_q3_k(const uint8_t *restrict src, float *restrict dst, int64_t n)
 {
     for (int64_t b = 0; b < n / 256; b++, src += 110) {
         const float d = le_half(src + 108);
@@ -239,7 +235,7 @@ static inline void k_scale_min(const uint8_t *s, int j, float *scale, float *min
 }
 
 /* 144 bytes: d, dmin, scales[12], qs[128]; sub-blocks of 32, pair i in qs[32i..]: low nibbles = 2i, high = 2i + 1; d * sc * q - dmin * mn */
-static void unpack_q4_k(const uint8_t *src, float *dst, int64_t n)
+static void unpack_q4_k(const uint8_t *restrict src, float *restrict dst, int64_t n)
 {
     for (int64_t b = 0; b < n / 256; b++, src += 144) {
         const float d = le_half(src), dmin = le_half(src + 2);
@@ -256,7 +252,7 @@ static void unpack_q4_k(const uint8_t *src, float *dst, int64_t n)
 }
 
 /* 176 bytes: d, dmin, scales[12], qh[32], qs[128]; as Q4_K with bit `sub` of qh[l] as fifth bit */
-static void unpack_q5_k(const uint8_t *src, float *dst, int64_t n)
+static void unpack_q5_k(const uint8_t *restrict src, float *restrict dst, int64_t n)
 {
     for (int64_t b = 0; b < n / 256; b++, src += 176) {
         const float d = le_half(src), dmin = le_half(src + 2);
@@ -274,7 +270,7 @@ static void unpack_q5_k(const uint8_t *src, float *dst, int64_t n)
 
 /* 210 bytes: ql[128], qh[64], int8 scales[16], d; (q - 32) * d * sc. Half h of 128 elements uses ql + 64h and qh + 32h; its group of 32 number g
  * takes the low (g < 2) or high nibbles of ql[32 * (g % 2)..] and bits 2g, 2g + 1 of qh. */
-static void unpack_q6_k(const uint8_t *src, float *dst, int64_t n)
+static void unpack_q6_k(const uint8_t *restrict src, float *restrict dst, int64_t n)
 {
     for (int64_t b = 0; b < n / 256; b++, src += 210) {
         const float d = le_half(src + 208);
