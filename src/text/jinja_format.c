@@ -193,7 +193,7 @@ static void percent_char(percent *p)
     }
     if (!m5_jint_is(p->arg) || !m5_jint_fits(p->arg, &cp) || cp < 0 || cp > 0x10FFFF) m5_jrt_fail(rt, "%%c requires int or char");
     jmark m = m5_j_begin(rt);
-    m5_j_put_cp(rt, (uint32_t)cp, true);
+    m5_j_put_cp(rt, (uint32_t)cp, false); /* the number may be anyone's */
     put_padded(rt, m5_j_end(rt, m), p->width, p->minus);
 }
 
@@ -351,7 +351,7 @@ static fspec read_spec(jrt *rt, const jstr *s, const char *type_name, char defau
 static jstr *cp_str(jrt *rt, uint32_t cp)
 {
     jmark m = m5_j_begin(rt);
-    m5_j_put_cp(rt, cp, true);
+    m5_j_put_cp(rt, cp, false); /* the number or fill may be anyone's */
     return m5_j_end(rt, m);
 }
 

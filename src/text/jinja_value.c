@@ -452,8 +452,10 @@ void m5_jv_put_float(jrt *rt, double d)
     m5_buf b = {0};
     char text[64];
     m5_json_write_real(&b, d);
+    bool failed = b.failed;
     snprintf(text, sizeof text, "%s", b.p ? b.p : "");
     m5_buf_free(&b);
+    if (failed) m5_jrt_fail_code(rt, M5_ERR_NOMEM, "out of memory");
     m5_j_puts(rt, text);
 }
 
