@@ -175,7 +175,7 @@ INLINE void dot_quads(m5_tile_kind kind, const __m256i w[2][4], const scales s[2
     const int8_t *q = x->q + at * M5_TILE_BLOCK + 16 * p;
     const __m256i one = _mm256_set1_epi16(1);
     const int per_16 = quads_in_16(kind) < 4 ? quads_in_16(kind) : 4;
-    __m256i wide[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()}, sum[2];
+    __m256i wide[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()}, sum[2] = {wide[0], wide[1]};
     for (int i = 0; i < 4; i++) {
         const __m256i b = bcast_i32(q + 4 * i);
         for (int h = 0; h < 2; h++) {
@@ -279,13 +279,18 @@ INLINE void tile_float_n(m5_tile_kind kind, int n, int t0, float *acc, const m5_
     for (int64_t b = 0; b < s->n_group; b++, tile += s->group_bytes) {
         const float *f = x->f + (b * x->n_tok + t0) * M5_TILE_BLOCK;
         __m256 part[4][2], w[2][2];
-        for (int k = 0; k < M5_TILE_BLOCK; k += 2) {
+        for (int h = 0; h < 2; h++) {
+            column(kind, tile, h, 0, w[h]);
+            for (int t = 0; t < n; t++) part[t][h] = _mm256_mul_ps(w[h][0], _mm256_set1_ps(f[t * M5_TILE_BLOCK]));
+            for (int t = 0; t < n; t++) part[t][h] = _mm256_fmadd_ps(w[h][1], _mm256_set1_ps(f[t * M5_TILE_BLOCK + 1]), part[t][h]);
+        }
+        for (int k = 2; k < M5_TILE_BLOCK; k += 2) {
             column(kind, tile, 0, k, w[0]);
             column(kind, tile, 1, k, w[1]);
             for (int i = 0; i < 2; i++) {
                 for (int t = 0; t < n; t++) {
                     const __m256 v = _mm256_set1_ps(f[t * M5_TILE_BLOCK + k + i]);
-                    for (int h = 0; h < 2; h++) part[t][h] = k + i == 0 ? _mm256_mul_ps(w[h][i], v) : _mm256_fmadd_ps(w[h][i], v, part[t][h]);
+                    for (int h = 0; h < 2; h++) part[t][h] = _mm256_fmadd_ps(w[h][i], v, part[t][h]);
                 }
             }
         }
