@@ -23,6 +23,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -269,6 +270,15 @@ static bool peer_left(evutil_socket_t fd)
     return (p.revents & POLLIN) && recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
+/* The answer to HEAD has the length of the body that GET would bring, and no body: a client would take one for its next answer. */
+static void drop_body(struct evhttp_request *ev, struct evbuffer *body)
+{
+    char length[24];
+    snprintf(length, sizeof length, "%zu", evbuffer_get_length(body));
+    evhttp_add_header(evhttp_request_get_output_headers(ev), "Content-Length", length);
+    evbuffer_drain(body, evbuffer_get_length(body));
+}
+
 /* Sends what is queued for r. I/O thread. */
 static void flush(m5_http_req *r)
 {
@@ -300,6 +310,7 @@ static void flush(m5_http_req *r)
         }
         r->last_out_us = m5_time_us();
         if (whole) {
+            if (evhttp_request_get_command(r->ev) == EVHTTP_REQ_HEAD) drop_body(r->ev, chunk);
             evhttp_connection_set_closecb(r->con, NULL, NULL);
             bufferevent_set_timeouts(evhttp_connection_get_bufferevent(r->con), &(struct timeval){.tv_sec = IDLE_TIMEOUT_S},
                                      &(struct timeval){.tv_sec = WRITE_TIMEOUT_S});

@@ -246,6 +246,20 @@ class ServerTest(unittest.TestCase):
                 self.assertTrue(piece, out)
                 out += piece
 
+    def test_head_has_no_body(self):
+        c = socket.create_connection(("127.0.0.1", self.s.port), timeout=60)
+        c.sendall(b"HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        data = b""
+        while True:
+            piece = c.recv(65536)
+            if not piece:
+                break
+            data += piece
+        c.close()
+        head, second, body = data.split(b"\r\n\r\n")
+        self.assertIn(b"Content-Length: %d" % len(body), head)
+        self.assertTrue(second.startswith(b"HTTP/1.1 200"), second)
+
     def test_host_and_origin(self):
         for headers, status in (({"Host": "evil.example"}, 403), ({"Host": "evil.example:8000"}, 403), ({"Host": "localhost:1"}, 200), ({"Host": "[::1]:80"}, 200),
                                 ({"Origin": "http://evil.example"}, 403), ({"Origin": "null"}, 403), ({"Origin": "http://localhost:3000"}, 200)):
