@@ -217,7 +217,9 @@ static void test_defaults_gemma(void)
     INV(c.layers[5].rope, 1, pow(1e6, -2.0 / 256) / 8);
     INV(c.layers[0].rope, 1, pow(1e4, -2.0 / 256)); /* local layers are never scaled */
     OK("{\"model_type\":\"gemma3_text\"," SIZES
-       "\"intermediate_size\":96,\"rope_theta\":500000,\"rope_local_base_freq\":20000,\"sliding_window_pattern\":2}");
+       "\"intermediate_size\":96,\"rope_theta\":500000,\"rope_local_base_freq\":20000,\"sliding_window_pattern\":2,"
+       "\"attn_logit_softcapping\":50.0,\"final_logit_softcapping\":30.0}");
+    T_CHECK(c.attn_softcap == 0 && c.final_softcap == 30); /* the reference does not read the first */
     INV(c.layers[1].rope, 1, pow(5e5, -2.0 / 256));
     INV(c.layers[0].rope, 1, pow(2e4, -2.0 / 256));
     T_CHECK(c.layers[0].window == 4096 && c.layers[1].window == 0);

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+/* Configurations also carry attn_logit_softcapping, which the reference does not read: attention has no cap here. */
 static double cap(m5_source *s, const char *key)
 {
     return m5_src_is_null(s, key) ? 0 : m5_src_real(s, key, 0, 0, 1e6);
@@ -53,7 +54,6 @@ static void from_hf(m5_config *c, m5_source *s)
     int window = m5_src_int(s, "sliding_window", m5_src_is_null(s, "sliding_window") ? 0 : 4096, 0, M5_MAX_CTX);
     c->embd_scale = sqrtf((float)c->n_embd);
     c->attn_scale = (float)pow(m5_src_real(s, "query_pre_attn_scalar", 256, 1e-6, 1e6), -0.5);
-    c->attn_softcap = (float)cap(s, "attn_logit_softcapping");
     c->final_softcap = (float)cap(s, "final_logit_softcapping");
     for (int i = 0; i < c->n_layer; i++) kinds[i] = (i + 1) % period == 0 ? M5_LAYER_FULL : M5_LAYER_SLIDING;
     m5_hf_layer_types(s, kinds, c->n_layer);
@@ -74,7 +74,6 @@ static void from_gguf(m5_config *c, m5_source *s)
     c->embd_scale = sqrtf((float)c->n_embd);
     const double derived = pow(c->n_layer == 62 ? (double)c->n_embd / l->n_head : l->head_dim, -0.5);
     c->attn_scale = (float)m5_src_real(s, "attention.scale", derived, 1e-6, 1e6);
-    c->attn_softcap = (float)m5_src_real(s, "attn_logit_softcapping", 0, 0, 1e6);
     c->final_softcap = (float)m5_src_real(s, "final_logit_softcapping", 0, 0, 1e6);
     m5_gguf_window_pattern(s, kinds, c->n_layer, window ? 6 : 0);
     m5_config_windows(c, kinds, window);
