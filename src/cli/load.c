@@ -138,6 +138,7 @@ int m5_cli_open_engine(m5_engine **out, const m5_cli_opts *o)
     *out = NULL;
     if (!o->model) return m5_cli_usage("no model given: --model PATH");
     int rc = m5_cli_engine_options(&eo, o, &load);
+    eo.n_parallel = 1; /* one conversation: all memory is for its context */
     if (!rc && m5_engine_open(out, &eo, &err)) rc = m5_cli_fail(&err);
     m5_cli_load_deinit(&load);
     return rc;
