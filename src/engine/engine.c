@@ -12,7 +12,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DEFAULT_PARALLEL = 4, DEFAULT_QUEUE = 64, DEFAULT_CHUNK = 512, DEFAULT_CHECKPOINT_EVERY = 512, MIN_CTX = 512, CTX_STEP = 256, MAX_PARALLEL = 256, MAX_CHUNK = 8192 };
+enum {
+    DEFAULT_PARALLEL = 4,
+    DEFAULT_QUEUE = 64,
+    DEFAULT_CHUNK = 512,
+    DEFAULT_CHECKPOINT_EVERY = 512,
+    MIN_CTX = 512,
+    CTX_STEP = 256,
+    MAX_PARALLEL = 256,
+    MAX_CHUNK = 8192
+};
 
 /* ---- open ---- */
 
@@ -41,7 +50,10 @@ static int check_options(const m5_engine_options *o, m5_error *err)
     return 0;
 }
 
-static double mib(uint64_t bytes) { return (double)bytes / (1 << 20); }
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
 
 /* Context per sequence: the user's, else the model's own bounded by what memory holds beside the weights. 15 % of memory stays for scratch, text and
  * the rest of the system. Pages are taken as sequences grow, so the figure is what is needed at full length, not what is taken now. */
@@ -72,12 +84,13 @@ static int plan_context(m5_engine *e, const m5_engine_options *o, m5_error *err)
     if (e->n_ctx < 2) return m5_error_set(err, M5_ERR_ARG, "context of %d tokens cannot hold a prompt and an answer", e->n_ctx);
     i->n_ctx = e->n_ctx;
     i->state_bytes = ((uint64_t)e->n_ctx * i->kv_bytes_per_tok + i->row_bytes) * (uint64_t)e->n_parallel;
-    m5_log(M5_LOG_INFO, "memory: weights %.0f MiB, %d x %d tokens of state up to %.0f MiB (%.1f KiB a token), of %.0f MiB", mib(i->weight_bytes), e->n_parallel,
-           e->n_ctx, mib(i->state_bytes), (double)i->kv_bytes_per_tok / 1024, mib(i->memory_bytes));
+    m5_log(M5_LOG_INFO, "memory: weights %.0f MiB, %d x %d tokens of state up to %.0f MiB (%.1f KiB a token), of %.0f MiB", mib(i->weight_bytes),
+           e->n_parallel, e->n_ctx, mib(i->state_bytes), (double)i->kv_bytes_per_tok / 1024, mib(i->memory_bytes));
     m5_log(M5_LOG_INFO, "prompt cache: up to %.0f MiB in memory, a checkpoint every %d tokens", mib(i->cache_ram_bytes), e->checkpoint_every);
     if (i->weight_bytes + i->state_bytes + i->cache_ram_bytes > i->memory_bytes)
         m5_log(M5_LOG_WARN,
-               "memory: weights, full contexts and prompt cache need %.0f MiB, %.0f MiB exist; requests fail when it runs out (lower --ctx, --parallel or --cache-ram)",
+               "memory: weights, full contexts and prompt cache need %.0f MiB, %.0f MiB exist; requests fail when it runs out (lower --ctx, "
+               "--parallel or --cache-ram)",
                mib(i->weight_bytes + i->state_bytes + i->cache_ram_bytes), mib(i->memory_bytes));
     return 0;
 }
@@ -117,15 +130,16 @@ static int open_buffers(m5_engine *e, m5_error *err)
     e->run_slot = m5_calloc(M5_MEM_SCRATCH, n, sizeof(*e->run_slot));
     e->run_err = m5_calloc(M5_MEM_SCRATCH, n, sizeof(*e->run_err));
     e->logits = m5_calloc(M5_MEM_SCRATCH, n * (size_t)n_row, sizeof(float));
-    if (!e->slots || !e->runs || !e->run_slot || !e->run_err || !e->logits) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for %zu sequences", n);
+    if (!e->slots || !e->runs || !e->run_slot || !e->run_err || !e->logits)
+        return m5_error_set(err, M5_ERR_NOMEM, "out of memory for %zu sequences", n);
     return 0;
 }
 
 /* Raise it whenever a change of the arithmetic or of the layout of pages and rows makes old state files wrong. */
 enum { STATE_EPOCH = 1 };
 
-/* Files of prompt state serve a model only with the very arithmetic that made them: weights, instruction set, types and this version all count (P1). A
- * folder that cannot be used costs speed, not the server. */
+/* Files of prompt state serve a model only with the very arithmetic that made them: weights, instruction set, types and this version all count (P1).
+ * A folder that cannot be used costs speed, not the server. */
 static void open_store(m5_engine *e, const m5_engine_options *o)
 {
     if (!o->cache_dir || o->no_cache) return;
@@ -238,12 +252,30 @@ void m5_engine_close(m5_engine *e)
     m5_free(e);
 }
 
-const m5_tokenizer *m5_engine_tokenizer(const m5_engine *e) { return e->tokenizer; }
-const m5_chat *m5_engine_chat(const m5_engine *e) { return e->chat; }
-const m5_config *m5_engine_config(const m5_engine *e) { return m5_model_config(e->model); }
-int m5_engine_n_ctx(const m5_engine *e) { return e->n_ctx; }
-const char *m5_engine_model_id(const m5_engine *e) { return e->model_id; }
-void m5_engine_get_info(const m5_engine *e, m5_engine_info *out) { *out = e->info; }
+const m5_tokenizer *m5_engine_tokenizer(const m5_engine *e)
+{
+    return e->tokenizer;
+}
+const m5_chat *m5_engine_chat(const m5_engine *e)
+{
+    return e->chat;
+}
+const m5_config *m5_engine_config(const m5_engine *e)
+{
+    return m5_model_config(e->model);
+}
+int m5_engine_n_ctx(const m5_engine *e)
+{
+    return e->n_ctx;
+}
+const char *m5_engine_model_id(const m5_engine *e)
+{
+    return e->model_id;
+}
+void m5_engine_get_info(const m5_engine *e, m5_engine_info *out)
+{
+    *out = e->info;
+}
 
 void m5_engine_get_status(const m5_engine *e, m5_engine_status *out)
 {
@@ -261,12 +293,13 @@ static int check_params(const m5_engine *e, const m5_gen_params *p, m5_error *er
     int n_vocab = m5_model_config(e->model)->n_vocab;
     if (!p->ids || p->n_ids == 0) return m5_error_set(err, M5_ERR_ARG, "the prompt is empty");
     if (p->n_ids + 1 > (size_t)e->n_ctx)
-        return m5_error_set(err, M5_ERR_CONTEXT, "the prompt has %zu tokens; with room for an answer at most %d fit the context of %d", p->n_ids, e->n_ctx - 1,
-                            e->n_ctx);
+        return m5_error_set(err, M5_ERR_CONTEXT, "the prompt has %zu tokens; with room for an answer at most %d fit the context of %d", p->n_ids,
+                            e->n_ctx - 1, e->n_ctx);
     for (size_t i = 0; i < p->n_ids; i++)
         if (p->ids[i] < 0 || p->ids[i] >= n_vocab)
             return m5_error_set(err, M5_ERR_ARG, "token %d at position %zu is not in the vocabulary of %d", (int)p->ids[i], i, n_vocab);
-    if (p->n_stop > 0 && !e->tokenizer) return m5_error_set(err, M5_ERR_UNSUPPORTED, "stop strings need a tokenizer, which this model does not bring");
+    if (p->n_stop > 0 && !e->tokenizer)
+        return m5_error_set(err, M5_ERR_UNSUPPORTED, "stop strings need a tokenizer, which this model does not bring");
     return m5_sampling_check(&p->sampling, n_vocab, err);
 }
 

@@ -51,8 +51,8 @@ int m5_prefix_probe(const m5_prefix *p, const int32_t *ids, int n);
 
 /* Tokens at the start of ids[0..n) that some stored branch has too. */
 int m5_prefix_common(const m5_prefix *p, const int32_t *ids, int n);
-/* What stored branches hold after exactly ids[0..n): branch 0, 1, .. one after the other, each followed down its most recently used child. Copies at most cap tokens and returns
- * how many; 0 = no such branch. */
+/* What stored branches hold after exactly ids[0..n): branch 0, 1, .. one after the other, each followed down its most recently used child. Copies at
+ * most cap tokens and returns how many; 0 = no such branch. */
 int m5_prefix_follow(const m5_prefix *p, const int32_t *ids, int n, int branch, int32_t *out, int cap);
 
 /* Keeps the state of s, whose m5_seq_pos tokens are ids[0..pos). checkpoint: also the recurrent row at pos (ignored without recurrent layers).

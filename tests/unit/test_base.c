@@ -82,17 +82,37 @@ static void test_str(void)
     m5_buf_puts(&b, "y");
     T_CHECK(b.failed && b.p == NULL, "stays failed");
     m5_buf_free(&b);
-    static const struct { const char *s; size_t n; int len; uint32_t cp; } u[] = {
-        {"a", 1, 1, 'a'}, {"\xC3\xA9", 2, 2, 0xE9}, {"\xC3", 1, -1, 0xFFFD}, {"\xF0\x9F\x99\x82", 4, 4, 0x1F642}, {"\xF0\x9F\x99", 3, -1, 0xFFFD},
-        {"\xF0\x9F\x99" "a", 4, 3, 0xFFFD}, {"\xE2\x82\xE2", 3, 2, 0xFFFD}, {"\xED\xA0\x80", 3, 1, 0xFFFD}, {"\xC0\x80", 2, 1, 0xFFFD},
-        {"\x80", 1, 1, 0xFFFD}, {"\xF4\x90\x80\x80", 4, 1, 0xFFFD}, {"\xEF\xBF\xBD", 3, 3, 0xFFFD}, {"", 0, 0, 0},
+    static const struct {
+        const char *s;
+        size_t n;
+        int len;
+        uint32_t cp;
+    } u[] = {
+        {"a", 1, 1, 'a'},
+        {"\xC3\xA9", 2, 2, 0xE9},
+        {"\xC3", 1, -1, 0xFFFD},
+        {"\xF0\x9F\x99\x82", 4, 4, 0x1F642},
+        {"\xF0\x9F\x99", 3, -1, 0xFFFD},
+        {"\xF0\x9F\x99"
+         "a",
+         4, 3, 0xFFFD},
+        {"\xE2\x82\xE2", 3, 2, 0xFFFD},
+        {"\xED\xA0\x80", 3, 1, 0xFFFD},
+        {"\xC0\x80", 2, 1, 0xFFFD},
+        {"\x80", 1, 1, 0xFFFD},
+        {"\xF4\x90\x80\x80", 4, 1, 0xFFFD},
+        {"\xEF\xBF\xBD", 3, 3, 0xFFFD},
+        {"", 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof u / sizeof u[0]; i++) {
         uint32_t cp = 0;
         T_CHECK(m5_utf8_decode(u[i].s, u[i].n, &cp) == u[i].len, "case %zu", i);
         if (u[i].n) T_CHECK(cp == u[i].cp, "case %zu: %x", i, cp);
     }
-    T_CHECK(m5_utf8_valid("\xEF\xBF\xBD", 3) && !m5_utf8_valid("\xEF\xBF" "a", 3), "U+FFFD itself is valid");
+    T_CHECK(m5_utf8_valid("\xEF\xBF\xBD", 3) && !m5_utf8_valid("\xEF\xBF"
+                                                               "a",
+                                                               3),
+            "U+FFFD itself is valid");
     for (uint32_t cp = 0; cp < 0x110000; cp += 7) {
         char out[4];
         uint32_t back;
@@ -119,10 +139,12 @@ static void check_round(const char *in, const char *want)
 
 static void test_json(void)
 {
-    check_round("{\"b\":1,\"a\":[true,null,-0.0,1e300,1e16,1e-5,0.1,123456789012]}", "{\"b\":1,\"a\":[true,null,-0.0,1e+300,1e+16,1e-05,0.1,123456789012]}");
+    check_round("{\"b\":1,\"a\":[true,null,-0.0,1e300,1e16,1e-5,0.1,123456789012]}",
+                "{\"b\":1,\"a\":[true,null,-0.0,1e+300,1e+16,1e-05,0.1,123456789012]}");
     check_round("\"\\u00e9\\ud83d\\ude42\\u0001\\\"\\\\/\\n\\u007f\"", "\"\xC3\xA9\xF0\x9F\x99\x82\\u0001\\\"\\\\/\\n\x7F\"");
     check_round(" 1.0 ", "1.0");
-    static const char *const bad[] = {"", "{", "[1,]", "{\"a\":1,\"a\":2}", "\"\\ud800\"", "\"\xFF\"", "nul", "01", "1e999", "[1] x", "{'a':1}", "\"a\nb\"", "99999999999999999999"};
+    static const char *const bad[] = {"",      "{",     "[1,]",    "{\"a\":1,\"a\":2}", "\"\\ud800\"",         "\"\xFF\"", "nul", "01",
+                                      "1e999", "[1] x", "{'a':1}", "\"a\nb\"",          "99999999999999999999"};
     m5_json_limits lim = {.any_root = true};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         m5_json *v = NULL;
@@ -131,7 +153,8 @@ static void test_json(void)
     }
     m5_json *v = NULL;
     /* On request, integers beyond int64 become reals; their neighbours, and digits in strings, stay. */
-    const char *big = "{\"a\":[9223372036854775807,9223372036854775808,-9223372036854775808,-9223372036854775809,7],\"99999999999999999999\":1000000000000000019884624838656}";
+    const char *big = "{\"a\":[9223372036854775807,9223372036854775808,-9223372036854775808,-9223372036854775809,7],\"99999999999999999999\":"
+                      "1000000000000000019884624838656}";
     m5_json_limits files = {.big_ints = true};
     T_EQ_INT(m5_json_parse(&v, big, strlen(big), &files, NULL), 0);
     const m5_json_type types[] = {M5_JSON_INT, M5_JSON_REAL, M5_JSON_INT, M5_JSON_REAL, M5_JSON_INT};
@@ -164,8 +187,12 @@ static void test_json(void)
     T_EQ_INT(m5_json_typeof(NULL), M5_JSON_NONE);
     m5_json_unref(o);
     m5_buf b = {0};
-    m5_json_write_str(&b, "\xEF\xBF" "a\xC3", 4);
-    T_EQ_STR(b.p, "\"\xEF\xBF\xBD" "a\xEF\xBF\xBD\"");
+    m5_json_write_str(&b,
+                      "\xEF\xBF"
+                      "a\xC3",
+                      4);
+    T_EQ_STR(b.p, "\"\xEF\xBF\xBD"
+                  "a\xEF\xBF\xBD\"");
     m5_buf_clear(&b);
     m5_json_write_real(&b, 123456.789);
     m5_buf_putc(&b, ' ');
