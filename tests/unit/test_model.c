@@ -420,7 +420,7 @@ int main(int argc, char **argv)
     if (m5_dir_list(&names, &n, path, &err) < 0) return t_done();
     m5_log_set_level(M5_LOG_ERROR);
     for (size_t i = 0; i < n; i++) {
-        golden g;
+        golden g = {0};
         if ((argc < 2 || strcmp(argv[1], names[i]) == 0) && golden_open(&g, names[i])) {
             float *want = m5_alloc(M5_MEM_TEXT, (size_t)MAX_TOK * 2 * (size_t)g.n_vocab * sizeof(float));
             float *got = m5_alloc(M5_MEM_TEXT, (size_t)MAX_TOK * 2 * (size_t)g.n_vocab * sizeof(float));
