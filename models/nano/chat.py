@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokenizer and prompt rendering of m5-nano: a fast twin of chat_template.jinja (test: python chat.py TEACHER.gguf)."""
+
 import json
 import sys
 
@@ -10,7 +11,7 @@ RENAMED = {3: "<think>", 4: "</think>", 5: "<tool_call>", 6: "</tool_call>", 7: 
 END, START, THINK, UNTHINK = 2, 1, 3, 4
 N_SPECIAL = 17
 TOOLS_HEAD = "# Tools\n\nYou may call these functions:\n<tools>"
-TOOLS_TAIL = ("\n</tools>\n\nTo call a function, write:\n<tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n</tool_call>")
+TOOLS_TAIL = "\n</tools>\n\nTo call a function, write:\n<tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n</tool_call>"
 
 
 def tokens_of(kv):
@@ -42,8 +43,14 @@ def render(messages, tools=None, think=False, generate=True):
     query = max((i for i, m in enumerate(messages) if m["role"] == "user"), default=-1)
     head = messages[0]["content"].strip() if messages and messages[0]["role"] == "system" else ""
     if tools:
-        out.append("<|im_start|>system\n" + TOOLS_HEAD + "".join("\n" + json.dumps(t, ensure_ascii=False) for t in tools) + TOOLS_TAIL
-                   + ("\n\n" + head if head else "") + "<|im_end|>\n")
+        out.append(
+            "<|im_start|>system\n"
+            + TOOLS_HEAD
+            + "".join("\n" + json.dumps(t, ensure_ascii=False) for t in tools)
+            + TOOLS_TAIL
+            + ("\n\n" + head if head else "")
+            + "<|im_end|>\n"
+        )
     elif head:
         out.append(f"<|im_start|>system\n{head}<|im_end|>\n")
     for i, m in enumerate(messages):
@@ -58,8 +65,11 @@ def render(messages, tools=None, think=False, generate=True):
             for j, c in enumerate(m.get("tool_calls") or []):
                 out.append("\n" if j else ("\n\n" if body else ""))
                 f = c["function"]
-                out.append(f"<tool_call>\n<function={f['name']}>\n"
-                           + "".join(f"<parameter={k}>\n{value(v)}\n</parameter>\n" for k, v in f["arguments"].items()) + "</function>\n</tool_call>")
+                out.append(
+                    f"<tool_call>\n<function={f['name']}>\n"
+                    + "".join(f"<parameter={k}>\n{value(v)}\n</parameter>\n" for k, v in f["arguments"].items())
+                    + "</function>\n</tool_call>"
+                )
             out.append("<|im_end|>\n")
         elif m["role"] == "tool":
             if messages[i - 1]["role"] != "tool":
@@ -80,6 +90,7 @@ def main():
 
     import gguf_read
     import tasks
+
     env = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     env.filters["tojson"] = lambda x: json.dumps(x, ensure_ascii=False)
     env.globals["raise_exception"] = lambda s: 1 / 0

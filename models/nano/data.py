@@ -3,6 +3,7 @@
 
 A batch is one flat row of rows * width tokens; no document crosses a multiple of width. Worker processes make whole batches.
 """
+
 import multiprocessing as mp
 import random
 import re
@@ -14,11 +15,28 @@ import gguf_read
 import tasks
 import teacher
 
-KINDS = ["general", "dialogue", "unknown", "arithmetic", "needle", "json", "tool_call", "tool_parallel", "tool_answer", "tool_chat", "tool_nofit", "copy"]
-WEIGHT = {"needle": 2.5, "tool_call": 1.5, "tool_parallel": 1.5, "json": 1.5}
+KINDS = [
+    "general",
+    "dialogue",
+    "unknown",
+    "arithmetic",
+    "needle",
+    "json",
+    "tool_call",
+    "tool_parallel",
+    "tool_answer",
+    "tool_chat",
+    "tool_nofit",
+    "copy",
+]
+WEIGHT = {"needle": 3.0, "tool_call": 2.0, "tool_parallel": 2.0, "json": 2.0}
 HELD_OUT_ROWS = 384
-THOUGHTS = ("The user wants a helpful reply. I will answer directly.", "I can answer this from what I know. I will be clear.",
-            "Let me think about the request. A clear and friendly answer is best.", "The request is simple, so I will answer it now.")
+THOUGHTS = (
+    "The user wants a helpful reply. I will answer directly.",
+    "I can answer this from what I know. I will be clear.",
+    "Let me think about the request. A clear and friendly answer is best.",
+    "The request is simple, so I will answer it now.",
+)
 
 
 class Doc:
@@ -84,12 +102,16 @@ class Maker:
         act = np.stack([np.arange(n), tpos[:n], labels, kl, ce[1 : n + 1] * (1 - kl)], 1)
         return Doc(ids, act[(act[:, 3] > 0) | (act[:, 4] > 0)], "general", D.tolist(), number)
 
+    mix = None  # shared weights of the task kinds, in the order of tasks.MIX
+
     def synthetic(self, s=None, number=-1):
         """The completion, and every earlier reply of the assistant, is learned."""
-        s = s or tasks.make(self.r, prose=self.prose)
+        if s is None:
+            kind = self.r.choices([k for k, _ in tasks.MIX], list(self.mix))[0] if self.mix else None
+            s = tasks.make(self.r, kind, self.prose)
         prompt = self.enc(chat.render(s["messages"], s["tools"], s["think"]))
         ids = prompt + self.enc(s["target"]) + [chat.END]
-        w = WEIGHT.get(s["kind"], 1.0)
+        w = WEIGHT.get(s["kind"], 1.5)
         learn = np.zeros(len(ids))
         learn[len(prompt) :] = w
         if number < 0:
@@ -170,13 +192,25 @@ def pack(draw, rows, width, t_total, mtp_rows):
             pos[a:b] = np.arange(b - a)
     act, mtp = np.concatenate(acts), np.concatenate(mtps) if mtps else np.zeros((0, 7))
     m_cut = split[split <= mtp_rows * width]
-    return {"tokens": tokens, "pos": pos, "cu": split, "longest": int(np.diff(split).max()), "t_tokens": t_tokens, "t_pos": t_pos, "t_cu": t_cut,
-            "t_longest": int(np.diff(t_cut).max()), "act": act, "mtp": mtp, "m_cu": m_cut,
-            "used": int(sum(len(d.ids) for d in placed))}, pending
+    return {
+        "tokens": tokens,
+        "pos": pos,
+        "cu": split,
+        "longest": int(np.diff(split).max()),
+        "t_tokens": t_tokens,
+        "t_pos": t_pos,
+        "t_cu": t_cut,
+        "t_longest": int(np.diff(t_cut).max()),
+        "act": act,
+        "mtp": mtp,
+        "m_cu": m_cut,
+        "used": int(sum(len(d.ids) for d in placed)),
+    }, pending
 
 
-def worker(gguf_path, chats_path, seed, queue, rows, width, t_total, mtp_rows, share):
+def worker(gguf_path, chats_path, seed, queue, rows, width, t_total, mtp_rows, share, mix):
     m = Maker(gguf_path, chats_path, seed)
+    m.mix = mix
     got = [1.0, 1.0]
 
     def draw(t_room):
@@ -188,6 +222,7 @@ def worker(gguf_path, chats_path, seed, queue, rows, width, t_total, mtp_rows, s
                 d = m.synthetic()
         got[0 if d.kind == "general" else 1] += len(d.ids)
         return d
+
     while True:
         got[:] = [1.0, 1.0]
         queue.put(pack(draw, rows, width, t_total, mtp_rows)[0])
@@ -198,8 +233,12 @@ class Stream:
         ctx = mp.get_context("spawn")
         self.queue = ctx.Queue(depth)
         self.share = ctx.Value("d", share)
+        self.mix = ctx.Array("d", [float(w) for _, w in tasks.MIX])
         g, c, rows, width, t_total, mtp_rows = args
-        self.procs = [ctx.Process(target=worker, args=(g, c, seed * 1000 + i, self.queue, rows, width, t_total, mtp_rows, self.share), daemon=True) for i in range(n)]
+        self.procs = [
+            ctx.Process(target=worker, args=(g, c, seed * 1000 + i, self.queue, rows, width, t_total, mtp_rows, self.share, self.mix), daemon=True)
+            for i in range(n)
+        ]
         for p in self.procs:
             p.start()
 
@@ -212,15 +251,18 @@ class Stream:
 
 
 def eval_samples(kind, n, seed=10**9):
-    """Held-out samples of one judged task: tool, parallel, held_tool, needle2k, needle4k, arithmetic, json, unknown, dialogue."""
+    """Held-out samples of one judged task: tool, plain_tool and plain_parallel
+    (known tools under their own names), parallel, held_tool (tools never seen in training), tool_answer, needle2k, needle4k, arithmetic, json, unknown, dialogue.
+    """
     r = random.Random(f"{seed}-{kind}")
     out = []
     for _ in range(n):
         if kind in ("tool", "parallel", "tool_answer"):
             out.append(tasks.tools_task(r, mode={"tool": "call", "parallel": "parallel", "tool_answer": "answer"}[kind]))
+        elif kind in ("plain_tool", "plain_parallel"):
+            out.append(tasks.tools_task(r, mode="call" if kind == "plain_tool" else "parallel", only=True))
         elif kind == "held_tool":
-            s = tasks.tools_task(r, pool=list(tasks.HELD_OUT_TOOLS), mode="call")
-            out.append(s)
+            out.append(tasks.tools_task(r, pool=list(tasks.HELD_OUT_TOOLS), mode="call", only=True))
         elif kind in ("needle2k", "needle4k"):
             out.append((r.random(), r.randrange(1 << 30)))
         elif kind == "arithmetic":

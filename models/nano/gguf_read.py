@@ -3,6 +3,7 @@
 
 Owns: container parsing, de-quantisation, undoing the q/k row permutation. Not here: writing GGUF (export_gguf.py).
 """
+
 import struct
 
 import numpy as np
@@ -53,12 +54,16 @@ class Gguf:
             return [self._value(item) for _ in range(n)]
         return self._num(_FIXED[kind])
 
-    def tensor(self, name):
-        """The named tensor as f32, rows first."""
+    def bytes_of(self, name):
         dims, kind, off = self.infos[name]
         per, size = _BLOCK[kind]
-        n = int(np.prod(dims))
-        b = np.asarray(self.raw[self.base + off : self.base + off + n // per * size])
+        return np.asarray(self.raw[self.base + off : self.base + off + int(np.prod(dims)) // per * size])
+
+    def tensor(self, name):
+        """The named tensor as f32, rows first."""
+        dims, kind, _ = self.infos[name]
+        size = _BLOCK[kind][1]
+        b = self.bytes_of(name)
         if kind == 0:
             out = b.view(np.float32)
         elif kind == 1:

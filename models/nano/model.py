@@ -6,6 +6,7 @@ other: attention goes by cumulative lengths, the convolution is masked by `pos`,
 Parameters live in three flat f32 buffers (mixers, mlp + embedding, small) so that casting, fake-quantising and the optimiser
 are a handful of kernels. Names in SPEC are those of the Hugging Face layout.
 """
+
 import dataclasses
 import os
 
@@ -43,13 +44,28 @@ def spec(c):
     out = [("model.embed_tokens.weight", (c.vocab, H), "b"), ("model.norm.weight", (H,), "s")]
 
     def attention(p, g):
-        out.extend([(p + "self_attn.q_proj.weight", (2 * c.heads * c.head_dim, H), g), (p + "self_attn.k_proj.weight", (c.kv_heads * c.head_dim, H), g),
-                    (p + "self_attn.v_proj.weight", (c.kv_heads * c.head_dim, H), g), (p + "self_attn.o_proj.weight", (H, c.heads * c.head_dim), g),
-                    (p + "self_attn.q_norm.weight", (c.head_dim,), "s"), (p + "self_attn.k_norm.weight", (c.head_dim,), "s")])
+        out.extend(
+            [
+                (p + "self_attn.q_proj.weight", (2 * c.heads * c.head_dim, H), g),
+                (p + "self_attn.k_proj.weight", (c.kv_heads * c.head_dim, H), g),
+                (p + "self_attn.v_proj.weight", (c.kv_heads * c.head_dim, H), g),
+                (p + "self_attn.o_proj.weight", (H, c.heads * c.head_dim), g),
+                (p + "self_attn.q_norm.weight", (c.head_dim,), "s"),
+                (p + "self_attn.k_norm.weight", (c.head_dim,), "s"),
+            ]
+        )
 
     def common(p, g):
-        out.extend([(p + "input_layernorm.weight", (H,), "s"), (p + "post_attention_layernorm.weight", (H,), "s"), (p + "mlp.gate_proj.weight", (c.ffn, H), g),
-                    (p + "mlp.up_proj.weight", (c.ffn, H), g), (p + "mlp.down_proj.weight", (H, c.ffn), g)])
+        out.extend(
+            [
+                (p + "input_layernorm.weight", (H,), "s"),
+                (p + "post_attention_layernorm.weight", (H,), "s"),
+                (p + "mlp.gate_proj.weight", (c.ffn, H), g),
+                (p + "mlp.up_proj.weight", (c.ffn, H), g),
+                (p + "mlp.down_proj.weight", (H, c.ffn), g),
+            ]
+        )
+
     for i in range(c.layers):
         p = f"model.layers.{i}."
         common(p, "b")
@@ -57,11 +73,27 @@ def spec(c):
             attention(p, "m")
         else:
             p += "linear_attn."
-            out.extend([(p + "in_proj_qkv.weight", (2 * kd + vd, H), "m"), (p + "in_proj_z.weight", (vd, H), "m"), (p + "out_proj.weight", (H, vd), "m"),
-                        (p + "in_proj_b.weight", (c.v_heads, H), "s"), (p + "in_proj_a.weight", (c.v_heads, H), "s"), (p + "conv1d.weight", (2 * kd + vd, c.conv), "s"),
-                        (p + "A_log", (c.v_heads,), "s"), (p + "dt_bias", (c.v_heads,), "s"), (p + "norm.weight", (c.gdn_dim,), "s")])
-    out.extend([("mtp.fc.weight", (H, 2 * H), "m"), ("mtp.pre_fc_norm_embedding.weight", (H,), "s"), ("mtp.pre_fc_norm_hidden.weight", (H,), "s"),
-                ("mtp.norm.weight", (H,), "s")])
+            out.extend(
+                [
+                    (p + "in_proj_qkv.weight", (2 * kd + vd, H), "m"),
+                    (p + "in_proj_z.weight", (vd, H), "m"),
+                    (p + "out_proj.weight", (H, vd), "m"),
+                    (p + "in_proj_b.weight", (c.v_heads, H), "s"),
+                    (p + "in_proj_a.weight", (c.v_heads, H), "s"),
+                    (p + "conv1d.weight", (2 * kd + vd, c.conv), "s"),
+                    (p + "A_log", (c.v_heads,), "s"),
+                    (p + "dt_bias", (c.v_heads,), "s"),
+                    (p + "norm.weight", (c.gdn_dim,), "s"),
+                ]
+            )
+    out.extend(
+        [
+            ("mtp.fc.weight", (H, 2 * H), "m"),
+            ("mtp.pre_fc_norm_embedding.weight", (H,), "s"),
+            ("mtp.pre_fc_norm_hidden.weight", (H,), "s"),
+            ("mtp.norm.weight", (H,), "s"),
+        ]
+    )
     common("mtp.layers.0.", "m")
     attention("mtp.layers.0.", "m")
     return out
@@ -187,6 +219,45 @@ def gdn_chunked(q, k, v, g, beta, C=64):
     return torch.stack(out, 1).transpose(2, 3).reshape(B, T, vh, -1)
 
 
+@compiled
+def gdn_backward_parts(q, k, v, do, h, dh, w, g, dv, scale: float, C: int):
+    """Gradients of one chunked pass by q, k (direct use only), w and the cumulated log2 decay g, chunk by chunk.
+
+    The same contract as flash-linear-attention's chunk_bwd_dqkwg, whose Triton kernel is refused on Hopper with some Triton versions.
+    h: state before each chunk, dh: gradient of the state after it, v: the written rows, dv: their gradient.
+    """
+    B, T, kh, d = k.shape
+    vh = v.shape[2]
+    rep, n = vh // kh, T // C
+    cut = lambda x: x.reshape(B, n, C, x.shape[2], -1).transpose(2, 3)  # noqa: E731
+    Q, K, V, O, DV = cut(q.repeat_interleave(rep, 2)), cut(k.repeat_interleave(rep, 2)), cut(v), cut(do), cut(dv)
+    G = cut(g[..., None])[..., 0].float()
+    ht, dht = h.transpose(-1, -2).to(O.dtype), dh.transpose(-1, -2).to(O.dtype)
+    last = G[..., -1:]
+    low = torch.ones(C, C, device=q.device, dtype=torch.bool).tril()
+    ds = (O @ V.transpose(-1, -2)).float() * torch.exp2(torch.where(low, G[..., :, None] - G[..., None, :], float("-inf"))) * scale
+    ds = ds.to(K.dtype)
+    dq0 = (O @ ht).float() * torch.exp2(G)[..., None] * scale
+    dk0 = (V @ dht).float() * torch.exp2(last - G)[..., None]
+    dlast = (h.float() * dh.float()).sum((-1, -2)) * torch.exp2(last[..., 0]) + (dk0 * K).sum((-1, -2))
+    dq, dk = dq0 + (ds @ K).float(), dk0 + (ds.transpose(-1, -2) @ Q).float()
+    dg = (dq * Q).sum(-1) - (dk * K).sum(-1)
+    dg = torch.cat([dg[..., :-1], dg[..., -1:] + dlast[..., None]], -1)
+    dw = -(DV.to(O.dtype) @ ht)
+    back = lambda x: x.transpose(2, 3).reshape(B, T, x.shape[2], -1)  # noqa: E731
+    dq, dk = (back(x).view(B, T, kh, rep, d).sum(3).to(q.dtype) for x in (dq, dk))
+    return dq, dk, back(dw).to(w.dtype), back(dg[..., None])[..., 0]
+
+
+def use_own_backward():
+    from fla.ops.gated_delta_rule import chunk
+
+    def parts(q, k, v, do, h, dh, w=None, g=None, dv=None, scale=None, chunk_size=64, **_):
+        return gdn_backward_parts(q, k, v, do, h, dh, w, g, dv, scale, chunk_size)
+
+    chunk.chunk_bwd_dqkwg = parts
+
+
 _fla = None
 
 
@@ -198,6 +269,8 @@ def gdn_core(q, k, v, g, beta, rows):
         _fla = False
         if q.is_cuda and not os.environ.get("M5_NO_FLA"):
             from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+
+            use_own_backward()
             _fla = chunk_gated_delta_rule
     if _fla:
         o, _ = _fla(sh(q), sh(k), sh(v), sh(g), sh(beta), scale=q.shape[-1] ** -0.5)
@@ -210,6 +283,7 @@ def attention(q, k, v, cu, longest):
     """Causal attention inside each document. q, k, v [N, heads, d]; cu int32 [docs + 1]."""
     if q.is_cuda:
         from torch.nn.attention.varlen import varlen_attn
+
         return varlen_attn(q, k, v, cu, cu, longest, longest, window_size=(-1, 0))
     out = torch.zeros_like(q)
     for a, b in zip(cu[:-1].tolist(), cu[1:].tolist()):
@@ -275,17 +349,48 @@ class Student:
         p = prefix or f"model.layers.{i}."
         if prefix or c.is_attention(i):
             a = p + "self_attn."
-            q, k, v, gate = attn_pre(x, W[p + "input_layernorm.weight"], W[a + "q_proj.weight"], W[a + "k_proj.weight"], W[a + "v_proj.weight"],
-                                     W[a + "q_norm.weight"], W[a + "k_norm.weight"], meta["cos"], meta["sin"], c.eps, c.head_dim)
+            q, k, v, gate = attn_pre(
+                x,
+                W[p + "input_layernorm.weight"],
+                W[a + "q_proj.weight"],
+                W[a + "k_proj.weight"],
+                W[a + "v_proj.weight"],
+                W[a + "q_norm.weight"],
+                W[a + "k_norm.weight"],
+                meta["cos"],
+                meta["sin"],
+                c.eps,
+                c.head_dim,
+            )
             return attn_out(attention(q, k, v, meta["cu"], meta["longest"]), gate, W[a + "o_proj.weight"])
         a = p + "linear_attn."
-        q, k, v, g, beta, z = gdn_pre(x, W[p + "input_layernorm.weight"], W[a + "in_proj_qkv.weight"], W[a + "in_proj_z.weight"], W[a + "in_proj_b.weight"],
-                                      W[a + "in_proj_a.weight"], W[a + "conv1d.weight"], W[a + "A_log"], W[a + "dt_bias"], meta["pos"], c.eps, c.k_heads, c.v_heads)
+        q, k, v, g, beta, z = gdn_pre(
+            x,
+            W[p + "input_layernorm.weight"],
+            W[a + "in_proj_qkv.weight"],
+            W[a + "in_proj_z.weight"],
+            W[a + "in_proj_b.weight"],
+            W[a + "in_proj_a.weight"],
+            W[a + "conv1d.weight"],
+            W[a + "A_log"],
+            W[a + "dt_bias"],
+            meta["pos"],
+            c.eps,
+            c.k_heads,
+            c.v_heads,
+        )
         return gdn_out(gdn_core(q, k, v, g, beta, meta["rows"]), z, W[a + "norm.weight"], W[a + "out_proj.weight"], c.eps)
 
     def mlp(self, W, p, x, a):
-        return mlp_add(x, a, W[p + "post_attention_layernorm.weight"], W[p + "mlp.gate_proj.weight"], W[p + "mlp.up_proj.weight"], W[p + "mlp.down_proj.weight"],
-                       self.c.eps)
+        return mlp_add(
+            x,
+            a,
+            W[p + "post_attention_layernorm.weight"],
+            W[p + "mlp.gate_proj.weight"],
+            W[p + "mlp.up_proj.weight"],
+            W[p + "mlp.down_proj.weight"],
+            self.c.eps,
+        )
 
     def meta(self, pos, cu, longest, rows):
         return {"pos": pos, "cu": cu, "longest": longest, "rows": rows, "cos": self.cos[pos], "sin": self.sin[pos]}
@@ -339,6 +444,7 @@ class Student:
             V[p + "post_attention_layernorm.weight"].copy_(t[f"{j}.norm2"] - 1)
             for n in ("gate", "up", "down"):
                 V[p + f"mlp.{n}_proj.weight"].copy_(t[f"{j}.{n}"])
+
         for i in range(c.layers):
             p, j = f"model.layers.{i}.", keep[i]
             common_from(p, j)

@@ -6,6 +6,7 @@
 Every row starts with the teacher's own system text; the first user turn is a prompt made here or sampled from the teacher,
 every later turn is sampled, so a row is a chat of constant length. Output: OUT_DIR/chats.npy, uint16 [rows, length].
 """
+
 import argparse
 import pathlib
 import random
@@ -22,23 +23,27 @@ HEADS, KV_HEADS, HD, EPS, THETA = 9, 3, 64, 1e-5, 1e5
 SYSTEM = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
 LENGTH = 640
 
-SUBJECTS = ("the sea|dogs|cats|gardening|cooking pasta|coffee|tea|chess|football|space travel|the moon|the sun|black holes|volcanoes|rivers|mountains|trees|bees|birds|"
-            "dinosaurs|robots|computers|the internet|programming|Python|databases|mathematics|algebra|geometry|statistics|physics|gravity|light|sound|chemistry|water|"
-            "oxygen|metals|biology|cells|DNA|the heart|the brain|sleep|dreams|exercise|running|yoga|healthy food|breakfast|bread|cheese|chocolate|fruit|vegetables|"
-            "history|ancient Rome|ancient Egypt|the Middle Ages|castles|pirates|trains|airplanes|cars|bicycles|ships|bridges|architecture|painting|music|jazz|the piano|"
-            "the guitar|dancing|theater|movies|photography|poetry|novels|libraries|books|writing|grammar|learning a language|school|exams|teachers|friendship|family|"
-            "kindness|honesty|courage|patience|happiness|stress|time management|work|job interviews|money|saving money|banks|trade|shops|cities|villages|Paris|London|"
-            "Japan|Africa|Europe|America|deserts|forests|islands|lakes|the weather|rain|snow|wind|storms|climate|recycling|energy|electricity|batteries|magnets|clocks|"
-            "maps|travel|hotels|camping|hiking|swimming|fishing|horses|cows|sheep|elephants|lions|whales|sharks|insects|spiders|snakes|flowers|roses|grass|farms|"
-            "holidays|birthdays|weddings|gifts|toys|games|puzzles|riddles|jokes|magic|fairy tales|dragons|knights|kings and queens|laws|voting|cities of the future|"
-            "artificial intelligence|telescopes|stars|planets|Mars|oceans|coral reefs|earthquakes|medicine|doctors|vaccines|teeth|eyes|muscles|vitamins|salt|sugar").split("|")
-FRAMES = ("What is {s}?|Tell me about {s}.|Explain {s} in simple words.|Why is {s} important?|Write a short story about {s}.|Write a poem about {s}.|Give me three facts about {s}.|"
-          "How can I learn more about {s}?|Write a paragraph about {s}.|What should a beginner know about {s}?|Give me five tips about {s}.|Write a short letter to a friend about {s}.|"
-          "Summarize what you know about {s} in two sentences.|List the advantages and disadvantages of {s}.|Write a dialogue between two friends about {s}.|"
-          "Describe {s} to a child.|What are common mistakes people make with {s}?|Can you help me write an email about {s}?|What is the history of {s}?|Write three questions about {s}.|"
-          "I am interested in {s}. What can you tell me?|Write an outline for an essay on {s}.|Rewrite this sentence: I like {s} very much.|Do you like {s}?|"
-          "Write a title for an article about {s}.|Compare {s} and {t}.|What do {s} and {t} have in common?|Write a short story with {s} and {t} in it.|"
-          "Write a list of words related to {s}.|How does {s} affect our lives?|Give me an interesting idea about {s}.|Write a haiku about {s}.|Answer briefly: what is {s}?").split("|")
+SUBJECTS = (
+    "the sea|dogs|cats|gardening|cooking pasta|coffee|tea|chess|football|space travel|the moon|the sun|black holes|volcanoes|rivers|mountains|trees|bees|birds|"
+    "dinosaurs|robots|computers|the internet|programming|Python|databases|mathematics|algebra|geometry|statistics|physics|gravity|light|sound|chemistry|water|"
+    "oxygen|metals|biology|cells|DNA|the heart|the brain|sleep|dreams|exercise|running|yoga|healthy food|breakfast|bread|cheese|chocolate|fruit|vegetables|"
+    "history|ancient Rome|ancient Egypt|the Middle Ages|castles|pirates|trains|airplanes|cars|bicycles|ships|bridges|architecture|painting|music|jazz|the piano|"
+    "the guitar|dancing|theater|movies|photography|poetry|novels|libraries|books|writing|grammar|learning a language|school|exams|teachers|friendship|family|"
+    "kindness|honesty|courage|patience|happiness|stress|time management|work|job interviews|money|saving money|banks|trade|shops|cities|villages|Paris|London|"
+    "Japan|Africa|Europe|America|deserts|forests|islands|lakes|the weather|rain|snow|wind|storms|climate|recycling|energy|electricity|batteries|magnets|clocks|"
+    "maps|travel|hotels|camping|hiking|swimming|fishing|horses|cows|sheep|elephants|lions|whales|sharks|insects|spiders|snakes|flowers|roses|grass|farms|"
+    "holidays|birthdays|weddings|gifts|toys|games|puzzles|riddles|jokes|magic|fairy tales|dragons|knights|kings and queens|laws|voting|cities of the future|"
+    "artificial intelligence|telescopes|stars|planets|Mars|oceans|coral reefs|earthquakes|medicine|doctors|vaccines|teeth|eyes|muscles|vitamins|salt|sugar"
+).split("|")
+FRAMES = (
+    "What is {s}?|Tell me about {s}.|Explain {s} in simple words.|Why is {s} important?|Write a short story about {s}.|Write a poem about {s}.|Give me three facts about {s}.|"
+    "How can I learn more about {s}?|Write a paragraph about {s}.|What should a beginner know about {s}?|Give me five tips about {s}.|Write a short letter to a friend about {s}.|"
+    "Summarize what you know about {s} in two sentences.|List the advantages and disadvantages of {s}.|Write a dialogue between two friends about {s}.|"
+    "Describe {s} to a child.|What are common mistakes people make with {s}?|Can you help me write an email about {s}?|What is the history of {s}?|Write three questions about {s}.|"
+    "I am interested in {s}. What can you tell me?|Write an outline for an essay on {s}.|Rewrite this sentence: I like {s} very much.|Do you like {s}?|"
+    "Write a title for an article about {s}.|Compare {s} and {t}.|What do {s} and {t} have in common?|Write a short story with {s} and {t} in it.|"
+    "Write a list of words related to {s}.|How does {s} affect our lives?|Give me an interesting idea about {s}.|Write a haiku about {s}.|Answer briefly: what is {s}?"
+).split("|")
 
 
 def rms(x, w):

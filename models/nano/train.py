@@ -6,6 +6,7 @@
 Both stages are bounded by time; the learning rate and the start of quantisation-aware training follow the share of it that is spent.
 OUT/control.json, if it appears, may set train_seconds, share, or stop while the run goes on. OUT/state.npz is the Q4_0 state.
 """
+
 import argparse
 import json
 import os
@@ -21,10 +22,13 @@ import torch.nn.functional as F
 import data
 import gguf_read
 import model
+import tasks
 import teacher as teacher_mod
 
 CHUNK = 8192
 JUDGED = ("tool", "held_tool", "parallel", "tool_answer", "needle2k", "needle4k", "arithmetic", "json", "unknown", "dialogue")
+# task kind -> judged tasks whose failures raise its share
+FOLLOWED = {"tools": ("tool", "parallel", "tool_answer"), "needle": ("needle2k", "needle4k"), "arithmetic": ("arithmetic",), "json": ("json",)}
 # teacher layers left out (their input and output differ least); the others become the student's layers in order
 DROPPED = (13, 17)
 
@@ -83,8 +87,15 @@ def to_device(b, device):
         a = np.r_[a, np.tile([[0, 0, 0, 0, 0, -1, -1]], (pad, 1))]
         whole = torch.from_numpy(a[:, [0, 1, 2, 5, 6]].astype(np.int64)).to(device, non_blocking=True)
         real = torch.from_numpy(a[:, 3:5].astype(np.float32)).to(device, non_blocking=True)
-        out[k] = {"at": whole[:, 0], "t": whole[:, 1], "label": whole[:, 2], "kind": whole[:, 3], "number": whole[:, 4],
-                  "kl": real[:, 0].contiguous(), "ce": real[:, 1].contiguous()}
+        out[k] = {
+            "at": whole[:, 0],
+            "t": whole[:, 1],
+            "label": whole[:, 2],
+            "kind": whole[:, 3],
+            "number": whole[:, 4],
+            "kl": real[:, 0].contiguous(),
+            "ce": real[:, 1].contiguous(),
+        }
     return out
 
 
@@ -157,7 +168,9 @@ class Run:
 
     def align(self):
         a, s = self.a, self.s
-        opt = torch.optim.AdamW([s.flat["m"], s.flat["s"]], lr=a.align_lr, betas=(0.9, 0.95), weight_decay=0.0, fused=self.dev.type == "cuda")
+        opt = torch.optim.AdamW(
+            [s.flat["m"], s.flat["s"]], lr=a.align_lr, betas=(0.9, 0.95), weight_decay=0.0, eps=1e-10, fused=self.dev.type == "cuda"
+        )
         rows = a.align_rows
         start, step, total = None, 0, 0.0
         while True:
@@ -212,8 +225,12 @@ class Run:
 
     def train(self):
         a, s = self.a, self.s
-        groups = [{"params": [s.flat["m"]], "base": a.lr_mixer}, {"params": [s.flat["b"]], "base": a.lr_body}, {"params": [s.flat["s"]], "base": a.lr_small}]
-        opt = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0, fused=self.dev.type == "cuda")
+        groups = [
+            {"params": [s.flat["m"]], "base": a.lr_mixer},
+            {"params": [s.flat["b"]], "base": a.lr_body},
+            {"params": [s.flat["s"]], "base": a.lr_small},
+        ]
+        opt = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0, eps=1e-10, fused=self.dev.type == "cuda")
         start, step, mark, tokens = None, 0, time.time(), 0
         sums = torch.zeros(len(data.KINDS), 4, device=self.dev)
         mtp_sum = torch.zeros(2, device=self.dev)
@@ -229,7 +246,7 @@ class Run:
             if step % 10 == 0 and self.control():
                 break
             quantise = part >= a.qat_from
-            scale = min(1.0, (step + 1) / 60) * min(1.0, max(0.02, (1 - part) / (1 - a.decay_from)))
+            scale = min(1.0, (step + 1) / a.warmup) * min(1.0, max(0.02, (1 - part) / (1 - a.decay_from)))
             for g in opt.param_groups:
                 g["lr"] = g["base"] * scale
             b = self.prefetch.get()
@@ -243,7 +260,7 @@ class Run:
             opt.step()
             opt.zero_grad(set_to_none=True)
             with torch.no_grad():
-                live = (A["kind"] >= 0)
+                live = A["kind"] >= 0
                 one = torch.stack([live.float(), main[1] * (A["kl"] > 0), main[2] * live, main[3].float() * live], 1)
                 sums.index_add_(0, A["kind"].clamp(min=0), one)
                 mtp_sum += torch.stack([(mtp[3].float() * (M["kind"] >= 0)).sum(), (M["kind"] >= 0).float().sum()])
@@ -252,9 +269,20 @@ class Run:
             if step % 50 == 0 or step <= 3:
                 v = sums.tolist()
                 gen = v[0]
-                self.say(stage="train", step=step, part=part, lr=scale, q=quantise, tok_s=int(tokens / (time.time() - mark)), norm=norm.item(),
-                         kl=gen[1] / max(gen[0], 1), ce=gen[2] / max(gen[0], 1), hit=gen[3] / max(gen[0], 1), mtp_hit=(mtp_sum[0] / mtp_sum[1].clamp(min=1)).item(),
-                         tasks={k: [round(r[2] / r[0], 3), round(r[3] / r[0], 3)] for k, r in zip(data.KINDS[1:], v[1:]) if r[0]})
+                self.say(
+                    stage="train",
+                    step=step,
+                    part=part,
+                    lr=scale,
+                    q=quantise,
+                    tok_s=int(tokens / (time.time() - mark)),
+                    norm=norm.item(),
+                    kl=gen[1] / max(gen[0], 1),
+                    ce=gen[2] / max(gen[0], 1),
+                    hit=gen[3] / max(gen[0], 1),
+                    mtp_hit=(mtp_sum[0] / mtp_sum[1].clamp(min=1)).item(),
+                    tasks={k: [round(r[2] / r[0], 3), round(r[3] / r[0], 3)] for k, r in zip(data.KINDS[1:], v[1:]) if r[0]},
+                )
                 sums.zero_(), mtp_sum.zero_()
                 mark, tokens = time.time(), 0
             if spent >= next_eval:
@@ -294,6 +322,7 @@ class Run:
                         taken.append(d)
                         return todo.pop(i)
                 return None
+
             b, pending = data.pack(draw, a.rows, a.width, a.t_total, a.mtp_rows)
             out.append(to_device(b, self.dev))
             left = sorted(todo + pending, key=lambda d: -len(d.ids))
@@ -335,8 +364,22 @@ class Run:
         for i, k in enumerate(JUDGED):
             mine = [x for x in seen if x // 100000 == i + 1]
             res[k] = round(1 - len([x for x in mine if x in bad]) / max(1, len(mine)), 3)
-        self.say(stage="eval", q=quantise, exact=res, kl=kl / n, ppl=float(np.exp(ce / n)), ppl_teacher=float(np.exp(ce_t / n)),
-                 ratio=float(np.exp((ce - ce_t) / n)), hit=hits / n, mtp=agree / pairs)
+        # what still fails is shown more often
+        for i, (kind, base) in enumerate(tasks.MIX):
+            judged = [v for k, v in res.items() if k in FOLLOWED.get(kind, ())]
+            if judged:
+                self.stream.mix[i] = base * (0.6 + 2.4 * (1 - min(judged)))
+        self.say(
+            stage="eval",
+            q=quantise,
+            exact=res,
+            kl=kl / n,
+            ppl=float(np.exp(ce / n)),
+            ppl_teacher=float(np.exp(ce_t / n)),
+            ratio=float(np.exp((ce - ce_t) / n)),
+            hit=hits / n,
+            mtp=agree / pairs,
+        )
 
     # -------------------------------------------------------------------------------------------------------- state
 
@@ -375,11 +418,32 @@ def main():
     ap = argparse.ArgumentParser()
     for n in ("gguf", "chats", "out"):
         ap.add_argument(n)
-    for n, d in (("align-seconds", 60.0), ("train-seconds", 800.0), ("align-lr", 2e-3), ("lr-mixer", 8e-4), ("lr-body", 4e-4), ("lr-small", 8e-4),
-                 ("qat-from", 0.55), ("decay-from", 0.35), ("mtp-weight", 0.5), ("share", 0.5), ("eval-every", 120.0)):
+    for n, d in (
+        ("align-seconds", 60.0),
+        ("train-seconds", 800.0),
+        ("align-lr", 2e-3),
+        ("lr-mixer", 8e-4),
+        ("lr-body", 4e-4),
+        ("lr-small", 8e-4),
+        ("qat-from", 0.55),
+        ("decay-from", 0.35),
+        ("mtp-weight", 0.5),
+        ("share", 0.5),
+        ("eval-every", 120.0),
+    ):
         ap.add_argument("--" + n, type=float, default=d)
-    for n, d in (("rows", 16), ("width", 4352), ("t-total", 40960), ("align-rows", 16), ("mtp-rows", 4), ("workers", 10), ("seed", 1), ("eval-n", 128),
-                 ("max-steps", 10**9)):
+    for n, d in (
+        ("rows", 16),
+        ("width", 4352),
+        ("t-total", 40960),
+        ("align-rows", 16),
+        ("mtp-rows", 4),
+        ("workers", 10),
+        ("seed", 1),
+        ("eval-n", 128),
+        ("max-steps", 10**9),
+        ("warmup", 60),
+    ):
         ap.add_argument("--" + n, type=int, default=d)
     ap.add_argument("--resume", default="")
     a = ap.parse_args()
