@@ -10,9 +10,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* jansson often reports a failed allocation as a fault of the text. */
+static _Thread_local bool alloc_failed;
+
 static void *json_alloc(size_t n)
 {
-    return m5_alloc(M5_MEM_REQUEST, n);
+    void *p = m5_alloc(M5_MEM_REQUEST, n);
+    if (!p) alloc_failed = true;
+    return p;
 }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -93,6 +98,7 @@ int m5_json_parse(m5_json **out, const char *text, size_t n, const m5_json_limit
     if (rc) return rc;
     size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
     if (lim && lim->any_root) flags |= JSON_DECODE_ANY;
+    alloc_failed = false;
     json_error_t je;
     json_t *v = json_loadb(text ? text : "", n, flags, &je);
     if (!v && lim && lim->big_ints && json_error_code(&je) == json_error_numeric_overflow) {
@@ -103,7 +109,8 @@ int m5_json_parse(m5_json **out, const char *text, size_t n, const m5_json_limit
         m5_buf_free(&marked);
     }
     if (!v) {
-        if (json_error_code(&je) == json_error_out_of_memory) return m5_error_set(err, M5_ERR_NOMEM, "out of memory while reading JSON");
+        if (alloc_failed || json_error_code(&je) == json_error_out_of_memory)
+            return m5_error_set(err, M5_ERR_NOMEM, "out of memory while reading JSON");
         return m5_error_set(err, M5_ERR_FORMAT, "invalid JSON at line %d column %d: %s", je.line, je.column, je.text);
     }
     *out = v;
