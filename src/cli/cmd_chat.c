@@ -206,6 +206,7 @@ typedef struct chat {
     History *history;
     m5_buf history_path;
     bool more;    /* the line being read continues the one before */
+    bool dropped; /* Ctrl-C at the prompt */
 } chat;
 
 static const char *prompt_text(EditLine *el)
@@ -213,6 +214,16 @@ static const char *prompt_text(EditLine *el)
     const chat *c = NULL;
     el_get(el, EL_CLIENTDATA, (void **)&c);
     return c && c->more ? ". " : "> ";
+}
+
+/* Ctrl-C at the prompt arrives as a key, not as a signal: a signal that came between two reads of the keyboard would be noticed at the next key only. */
+static unsigned char on_cancel_key(EditLine *el, int key)
+{
+    chat *c = NULL;
+    (void)key;
+    el_get(el, EL_CLIENTDATA, (void **)&c);
+    if (c) c->dropped = true;
+    return CC_NEWLINE;
 }
 
 static void open_editor(chat *c)
@@ -234,6 +245,9 @@ static void open_editor(chat *c)
     el_set(c->el, EL_EDITOR, "emacs");
     el_set(c->el, EL_HIST, history, c->history);
     el_source(c->el, NULL);
+    el_set(c->el, EL_SETTY, "-d", "intr=", NULL);
+    el_set(c->el, EL_ADDFN, "m5-drop-line", "Drop the line", on_cancel_key);
+    el_set(c->el, EL_BIND, "^C", "m5-drop-line", NULL);
     if (!c->history_path.n || m5_dir_make(c->history_path.p, 0700, NULL)) {
         m5_buf_free(&c->history_path);
         return;
@@ -255,8 +269,11 @@ static bool read_line(chat *c, m5_buf *line)
     size_t before = line->n;
     if (c->el) {
         int n = 0;
+        c->dropped = false;
+        el_set(c->el, EL_PREP_TERM, 1); /* el_gets leaves this out when something was typed ahead */
         const char *text = el_gets(c->el, &n);
-        if (!text && n < 0 && (errno == EINTR || interrupted)) { /* Ctrl-C at the prompt drops the line */
+        bool signalled = !text && n < 0 && (errno == EINTR || interrupted); /* by another program */
+        if (c->dropped || signalled) {
             interrupted = 0;
             puts("\n(Ctrl-D or /quit ends)");
             el_reset(c->el);
