@@ -48,8 +48,10 @@ static double best_read(m5_cpu *c, const uint8_t *p, size_t n, bool all)
     double best = 0;
     for (int pass = 0; pass < N_PASS; pass++) {
         const uint64_t t0 = m5_time_us();
-        if (all) m5_pool_for(c->pool, pieces, 1, read_range, &j);
-        else read_range(&j, 0, pieces, 0);
+        if (all)
+            m5_pool_for(c->pool, pieces, 1, read_range, &j);
+        else
+            read_range(&j, 0, pieces, 0);
         const double rate = (double)n * 1e6 / (double)(m5_time_us() - t0 + 1);
         if (rate > best) best = rate;
     }
@@ -62,8 +64,10 @@ static double best_peak(m5_cpu *c, int64_t (*fn)(int64_t), bool all)
     double best = 0;
     for (int pass = 0; pass < N_PASS; pass++) {
         const uint64_t t0 = m5_time_us();
-        if (all) m5_pool_run(c->pool, peak_task, &j);
-        else peak_task(&j, 0, 1);
+        if (all)
+            m5_pool_run(c->pool, peak_task, &j);
+        else
+            peak_task(&j, 0, 1);
         const double rate = (double)j.ops * (all ? c->n_threads : 1) * 1e6 / (double)(m5_time_us() - t0 + 1);
         if (rate > best) best = rate;
     }
@@ -78,7 +82,7 @@ int m5_ceilings_measure(m5_cpu *c, m5_ceiling out[2], size_t buffer_bytes, m5_er
     }
     uint8_t *p = m5_alloc(M5_MEM_SCRATCH, buffer_bytes);
     if (!p) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for a buffer of %zu bytes", buffer_bytes);
-    memset(p, 1, buffer_bytes); /* otherwise every page is the same zero page */
+    memset(p, 1, buffer_bytes);   /* otherwise every page is the same zero page */
     m5_mem_huge(p, buffer_bytes); /* as packed weights are */
     for (int i = 0; i < 2; i++) {
         out[i].n_threads = i ? c->n_threads : 1;

@@ -35,9 +35,15 @@ void m5_cpu_close(m5_cpu *c)
     m5_free(c);
 }
 
-m5_pool *m5_cpu_pool(m5_cpu *c) { return c->pool; }
+m5_pool *m5_cpu_pool(m5_cpu *c)
+{
+    return c->pool;
+}
 
-const char *m5_cpu_isa_name(const m5_cpu *c) { return m5_isa_name(c->k.isa); }
+const char *m5_cpu_isa_name(const m5_cpu *c)
+{
+    return m5_isa_name(c->k.isa);
+}
 
 int m5_cpu_reserve(m5_cpu *c, int max_tok, int64_t max_in, int64_t max_out, m5_error *err)
 {

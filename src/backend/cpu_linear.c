@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products of the CPU backend: linear, experts, rows, preparation. The arithmetic is in kernels/ (tile.h); here is who computes which tile.
  *
- * Work is handed out by tiles of 16 output rows. Up to 16 tokens go through a tile together; a longer batch goes in sets of 16 past a few tiles that stay in
- * the second-level cache. A row's bits depend neither on the set nor on the thread. Ways to a tile: "packed" = made once by m5_cpu_prepare;
+ * Work is handed out by tiles of 16 output rows. Up to 16 tokens go through a tile together; a longer batch goes in sets of 16 past a few tiles that
+ * stay in the second-level cache. A row's bits depend neither on the set nor on the thread. Ways to a tile: "packed" = made once by m5_cpu_prepare;
  * "direct" = packed on the fly into the worker's scratch, the same bits; "slow" = rows unpacked to f32, with f32 activations. */
 #include "backend/cpu_internal.h"
 #include "base/mem.h"
@@ -13,10 +13,10 @@
 #include <string.h>
 
 enum {
-    MIN_PIECE_BYTES = 24 * 1024,     /* of weights read for one token: below this, waking a worker costs more than it saves */
-    L2_PIECE_BYTES = 192 * 1024,     /* tiles that are kept while sets of tokens go past */
-    DROP_STEP_BYTES = 8 << 20,       /* mapped pages given back at a time while packing */
-    PAGE_ROUND_BYTES = 64 * 1024,    /* at least a page on every system */
+    MIN_PIECE_BYTES = 24 * 1024,  /* of weights read for one token: below this, waking a worker costs more than it saves */
+    L2_PIECE_BYTES = 192 * 1024,  /* tiles that are kept while sets of tokens go past */
+    DROP_STEP_BYTES = 8 << 20,    /* mapped pages given back at a time while packing */
+    PAGE_ROUND_BYTES = 64 * 1024, /* at least a page on every system */
     SLAB_BYTES = 64 << 20,
     QUANT_PIECE_FLOATS = 16 * 1024,
     MIN_PAIRS = 64
@@ -24,7 +24,7 @@ enum {
 
 typedef struct packed {
     m5_tile_shape shape;
-    uint8_t *tiles; /* in a slab */
+    uint8_t *tiles;      /* in a slab */
     const uint8_t *data; /* where it came from: a tied table is packed once */
     struct packed *next;
 } packed;
@@ -52,7 +52,7 @@ typedef struct product {
     m5_tile_shape shape;
     const uint8_t *tiles; /* NULL: made on the fly */
     bool slow;
-    int64_t first_tile;   /* in the numbering over all products of a call */
+    int64_t first_tile; /* in the numbering over all products of a call */
 } product;
 
 /* The tokens of a pass that use one expert. */
@@ -140,7 +140,10 @@ void m5_cpu_linear_close(m5_cpu *c)
     m5_free(s);
 }
 
-static int64_t blocks_of(int64_t n_in) { return (n_in + 2 * M5_TILE_BLOCK - 1) / (2 * M5_TILE_BLOCK) * 2; }
+static int64_t blocks_of(int64_t n_in)
+{
+    return (n_in + 2 * M5_TILE_BLOCK - 1) / (2 * M5_TILE_BLOCK) * 2;
+}
 
 static void *scratch(int64_t n, size_t size)
 {
@@ -245,7 +248,8 @@ static void *settle_main(void *arg)
         for (size_t at = 0; at < b->used; at += M5_MEM_HUGE_BYTES) {
             const size_t left = b->used - at;
             /* A step may cross a boundary of huge pages: twice the size covers every whole page that begins in it. */
-            if (atomic_load(&s->stop_settling) || !m5_mem_huge(b->p + at, left < 2 * M5_MEM_HUGE_BYTES ? left : 2 * M5_MEM_HUGE_BYTES - 1)) return NULL;
+            if (atomic_load(&s->stop_settling) || !m5_mem_huge(b->p + at, left < 2 * M5_MEM_HUGE_BYTES ? left : 2 * M5_MEM_HUGE_BYTES - 1))
+                return NULL;
         }
     }
     return NULL;
@@ -332,8 +336,10 @@ void m5_cpu_row(const m5_cpu *c, const m5_matrix *m, int64_t row, float *dst)
 {
     const packed *p = m->packed;
     (void)c;
-    if (p) m5_tile_row_f32(&p->shape, m, p->tiles + row / M5_TILE_ROWS * p->shape.tile_bytes, (int)(row % M5_TILE_ROWS), dst);
-    else m5_matrix_row_f32(m, row, dst);
+    if (p)
+        m5_tile_row_f32(&p->shape, m, p->tiles + row / M5_TILE_ROWS * p->shape.tile_bytes, (int)(row % M5_TILE_ROWS), dst);
+    else
+        m5_matrix_row_f32(m, row, dst);
 }
 
 /* --- activations ---------------------------------------------------------------------------------------------------------------- */
@@ -523,8 +529,10 @@ void m5_cpu_linear(m5_cpu *c, const m5_linear *jobs, int n_jobs, const float *x,
         for (int i = 0; i < n; i++) {
             p[i] = (product){.w = jobs[i].w, .bias = jobs[i].bias, .y = jobs[i].y, .ldy = jobs[i].ldy};
             bind_product(c, &p[i]);
-            if (p[i].shape.float_x) want_float = true;
-            else want_int = true;
+            if (p[i].shape.float_x)
+                want_float = true;
+            else
+                want_int = true;
         }
         /* As many tokens at a time as the scratch holds: all of them after a fitting m5_cpu_reserve. */
         const int64_t n_in = jobs[0].w->n_in;
@@ -551,9 +559,9 @@ typedef struct expert_pass {
     const float *x, *wts;
     float *y;
     const int32_t *ids;
-    int n_used;         /* per token, in ids and wts */
-    int64_t t0, n_tok;  /* tokens of this pass */
-    int i0, n_i;        /* experts of each token in this pass */
+    int n_used;        /* per token, in ids and wts */
+    int64_t t0, n_tok; /* tokens of this pass */
+    int i0, n_i;       /* experts of each token in this pass */
 } expert_pass;
 
 static int by_key(const void *a, const void *b)

@@ -85,7 +85,8 @@ static inline __m256 exp_8(__m256 x)
 {
     x = _mm256_min_ps(_mm256_set1_ps(M5_EXP_MAX), x);
     x = _mm256_max_ps(_mm256_set1_ps(M5_EXP_MIN), x);
-    const __m256 z = _mm256_fmadd_ps(x, _mm256_set1_ps(M5_EXP_LOG2E), _mm256_set1_ps(M5_EXP_ROUND)), n = _mm256_sub_ps(z, _mm256_set1_ps(M5_EXP_ROUND));
+    const __m256 z = _mm256_fmadd_ps(x, _mm256_set1_ps(M5_EXP_LOG2E), _mm256_set1_ps(M5_EXP_ROUND)),
+                 n = _mm256_sub_ps(z, _mm256_set1_ps(M5_EXP_ROUND));
     __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(-M5_EXP_LN2_HI), x);
     r = _mm256_fmadd_ps(n, _mm256_set1_ps(-M5_EXP_LN2_LO), r);
     __m256 p = _mm256_fmadd_ps(_mm256_set1_ps(M5_EXP_C7), r, _mm256_set1_ps(M5_EXP_C6));

@@ -21,17 +21,32 @@ INLINE __m256i bcast_i32(const void *p)
 }
 
 /* c points at the half's bytes of chunk 0. */
-INLINE __m256i chunk(const uint8_t *c, int i) { return _mm256_loadu_si256((const __m256i *)(const void *)(c + i * M5_CHUNK_BYTES)); }
-INLINE __m256 halves(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
-INLINE __m256i bytes_u(const uint8_t *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)); }
-INLINE __m256i bytes_s(const uint8_t *p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)); }
+INLINE __m256i chunk(const uint8_t *c, int i)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)(c + i * M5_CHUNK_BYTES));
+}
+INLINE __m256 halves(const uint8_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+INLINE __m256i bytes_u(const uint8_t *p)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+INLINE __m256i bytes_s(const uint8_t *p)
+{
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
 
 INLINE __m256 bf16s(const uint8_t *p)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
 }
 
-INLINE __m256i bits_up(__m256i v, int left) { return left >= 0 ? _mm256_slli_epi32(v, left) : _mm256_srli_epi32(v, -left); }
+INLINE __m256i bits_up(__m256i v, int left)
+{
+    return left >= 0 ? _mm256_slli_epi32(v, left) : _mm256_srli_epi32(v, -left);
+}
 
 INLINE bool is_signed(m5_tile_kind kind)
 {
@@ -113,7 +128,10 @@ typedef struct scales {
     __m256i sc[2], mn[2]; /* sc: the scale in both 16-bit halves of a lane, for vpmaddwd; mn: 32 bits */
 } scales;
 
-INLINE __m256i twice(__m256i v) { return _mm256_or_si256(_mm256_and_si256(v, _mm256_set1_epi32(0xffff)), _mm256_slli_epi32(v, 16)); }
+INLINE __m256i twice(__m256i v)
+{
+    return _mm256_or_si256(_mm256_and_si256(v, _mm256_set1_epi32(0xffff)), _mm256_slli_epi32(v, 16));
+}
 
 /* head points at the half's first row. */
 INLINE scales load_scales(m5_tile_kind kind, const uint8_t *head, int h, int blk)
@@ -166,7 +184,10 @@ INLINE scales load_scales(m5_tile_kind kind, const uint8_t *head, int h, int blk
     return s;
 }
 
-INLINE bool is_halves(m5_tile_kind kind) { return kind == M5_TILE_Q6_K || kind == M5_TILE_Q3_K || kind == M5_TILE_Q2_K; }
+INLINE bool is_halves(m5_tile_kind kind)
+{
+    return kind == M5_TILE_Q6_K || kind == M5_TILE_Q3_K || kind == M5_TILE_Q2_K;
+}
 
 /* Half p of a block (four quads) of both row halves times one token: 16-bit sums where a whole block fits, else 32-bit sums. The broadcasts are
  * shared by the row halves: loads, not arithmetic, are what the processor runs out of. */
@@ -243,8 +264,10 @@ INLINE void tile_int(m5_tile_kind kind, int group_blk, int n_tok, float *acc, co
                 dot_quads(kind, w, sc, x, at + t, 1, second);
                 for (int h = 0; h < 2; h++) {
                     float *a = acc + M5_TILE_ROWS * t + 8 * h;
-                    if (n_tok == 1) sum[h] = add_block(kind, sum[h], first[0][h], second[h], &sc[h], x, at);
-                    else _mm256_storeu_ps(a, add_block(kind, _mm256_loadu_ps(a), first[t][h], second[h], &sc[h], x, at + t));
+                    if (n_tok == 1)
+                        sum[h] = add_block(kind, sum[h], first[0][h], second[h], &sc[h], x, at);
+                    else
+                        _mm256_storeu_ps(a, add_block(kind, _mm256_loadu_ps(a), first[t][h], second[h], &sc[h], x, at + t));
                 }
             }
         }
@@ -315,14 +338,19 @@ INLINE void tile_float(m5_tile_kind kind, float *acc, const m5_tile_shape *s, co
 }
 
 /* One function per kind: constants fold, so each has only its own unpacking. */
-#define TILE_INT(kind, blocks) \
-    static void tile_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x) \
-    { \
-        if (x->n_tok == 1) tile_int(M5_TILE_##kind, blocks, 1, acc, s, tile, x); \
-        else tile_int(M5_TILE_##kind, blocks, 0, acc, s, tile, x); \
+#define TILE_INT(kind, blocks)                                                                                                                       \
+    static void tile_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)                                             \
+    {                                                                                                                                                \
+        if (x->n_tok == 1)                                                                                                                           \
+            tile_int(M5_TILE_##kind, blocks, 1, acc, s, tile, x);                                                                                    \
+        else                                                                                                                                         \
+            tile_int(M5_TILE_##kind, blocks, 0, acc, s, tile, x);                                                                                    \
     }
-#define TILE_FLOAT(kind) \
-    static void tile_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x) { tile_float(M5_TILE_##kind, acc, s, tile, x); }
+#define TILE_FLOAT(kind)                                                                                                                             \
+    static void tile_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)                                             \
+    {                                                                                                                                                \
+        tile_float(M5_TILE_##kind, acc, s, tile, x);                                                                                                 \
+    }
 
 TILE_FLOAT(F32)
 TILE_FLOAT(F16)

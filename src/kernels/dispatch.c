@@ -32,11 +32,20 @@ uint32_t m5_isa_detect(void)
 
 enum { HWCAP_DOT_PRODUCT = 1 << 20 };
 
-uint32_t m5_isa_detect(void) { return getauxval(AT_HWCAP) & HWCAP_DOT_PRODUCT ? M5_ISA_NEON : 0; }
+uint32_t m5_isa_detect(void)
+{
+    return getauxval(AT_HWCAP) & HWCAP_DOT_PRODUCT ? M5_ISA_NEON : 0;
+}
 #elif defined(__aarch64__) && defined(__APPLE__)
-uint32_t m5_isa_detect(void) { return M5_ISA_NEON; } /* every Apple Silicon core has the dot product */
+uint32_t m5_isa_detect(void)
+{
+    return M5_ISA_NEON;
+} /* every Apple Silicon core has the dot product */
 #else
-uint32_t m5_isa_detect(void) { return 0; }
+uint32_t m5_isa_detect(void)
+{
+    return 0;
+}
 #endif
 
 const char *m5_isa_name(uint32_t isa)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels for 64-bit Arm with the dot product: a chunk is four registers of four rows, sdot adds a quad of codes times a lane of activations to each row.
- * May touch: nothing. */
+/* Kernels for 64-bit Arm with the dot product: a chunk is four registers of four rows, sdot adds a quad of codes times a lane of activations to each
+ * row. May touch: nothing. */
 #include "kernels/exp.h"
 #include "kernels/kernels.h"
 #include "kernels/tile_read.h"
@@ -15,8 +15,14 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-INLINE float32x4_t halves(const uint8_t *p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
-INLINE float32x4_t bf16s(const uint8_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p)), 16)); }
+INLINE float32x4_t halves(const uint8_t *p)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
+}
+INLINE float32x4_t bf16s(const uint8_t *p)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p)), 16));
+}
 
 INLINE int32x4_t bytes_u(const uint8_t *p)
 {
@@ -34,14 +40,26 @@ INLINE int32x4_t bytes_s(const uint8_t *p)
 
 /* --- tiles ---------------------------------------------------------------------------------------------------------------------- */
 
-INLINE bool is_mlx8(m5_tile_kind kind) { return kind == M5_TILE_MLX8_F16 || kind == M5_TILE_MLX8_BF16; }
-INLINE bool is_halves(m5_tile_kind kind) { return kind == M5_TILE_Q6_K || kind == M5_TILE_Q3_K || kind == M5_TILE_Q2_K; }
+INLINE bool is_mlx8(m5_tile_kind kind)
+{
+    return kind == M5_TILE_MLX8_F16 || kind == M5_TILE_MLX8_BF16;
+}
+INLINE bool is_halves(m5_tile_kind kind)
+{
+    return kind == M5_TILE_Q6_K || kind == M5_TILE_Q3_K || kind == M5_TILE_Q2_K;
+}
 
 /* Bits (v >> right) & mask; negative: to the left. */
-INLINE uint8x16_t field(uint8x16_t v, int right, uint8_t mask) { return vandq_u8(vshlq_u8(v, vdupq_n_s8((int8_t)-right)), vdupq_n_u8(mask)); }
+INLINE uint8x16_t field(uint8x16_t v, int right, uint8_t mask)
+{
+    return vandq_u8(vshlq_u8(v, vdupq_n_s8((int8_t)-right)), vdupq_n_u8(mask));
+}
 
 /* c points at the four rows' bytes of chunk 0. */
-INLINE uint8x16_t chunk(const uint8_t *c, int i) { return vld1q_u8(c + i * M5_CHUNK_BYTES); }
+INLINE uint8x16_t chunk(const uint8_t *c, int i)
+{
+    return vld1q_u8(c + i * M5_CHUNK_BYTES);
+}
 
 INLINE void unpack_block(m5_tile_kind kind, const uint8_t *c, int blk, int8x16_t w[8])
 {
@@ -275,14 +293,19 @@ INLINE void tile_float(m5_tile_kind kind, float *acc, const m5_tile_shape *s, co
 }
 
 /* One function per kind: constants fold, so each has only its own unpacking. */
-#define TILE_INT(kind, blocks) \
-    static void tile_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x) \
-    { \
-        if (x->n_tok == 1) tile_int(M5_TILE_##kind, blocks, 1, acc, s, tile, x); \
-        else tile_int(M5_TILE_##kind, blocks, 0, acc, s, tile, x); \
+#define TILE_INT(kind, blocks)                                                                                                                       \
+    static void tile_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)                                             \
+    {                                                                                                                                                \
+        if (x->n_tok == 1)                                                                                                                           \
+            tile_int(M5_TILE_##kind, blocks, 1, acc, s, tile, x);                                                                                    \
+        else                                                                                                                                         \
+            tile_int(M5_TILE_##kind, blocks, 0, acc, s, tile, x);                                                                                    \
     }
-#define TILE_FLOAT(kind) \
-    static void tile_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x) { tile_float(M5_TILE_##kind, acc, s, tile, x); }
+#define TILE_FLOAT(kind)                                                                                                                             \
+    static void tile_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)                                             \
+    {                                                                                                                                                \
+        tile_float(M5_TILE_##kind, acc, s, tile, x);                                                                                                 \
+    }
 
 TILE_FLOAT(F32)
 TILE_FLOAT(F16)

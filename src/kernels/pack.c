@@ -11,7 +11,10 @@ static const char *const kind_names[M5_TILE_COUNT] = {
 #undef M5_TILE_NAME
 };
 
-const char *m5_tile_kind_name(m5_tile_kind kind) { return (unsigned)kind < M5_TILE_COUNT ? kind_names[kind] : "?"; }
+const char *m5_tile_kind_name(m5_tile_kind kind)
+{
+    return (unsigned)kind < M5_TILE_COUNT ? kind_names[kind] : "?";
+}
 
 /* Layout of one group: blocks, head bytes, chunks. */
 static void set_shape(m5_tile_shape *s, m5_tile_kind kind, int64_t n_in, int group_blk, int head_bytes, int n_chunk)
@@ -23,15 +26,20 @@ static void set_shape(m5_tile_shape *s, m5_tile_kind kind, int64_t n_in, int gro
     s->tile_bytes = s->n_group * s->group_bytes;
 }
 
-void m5_tile_shape_f32(m5_tile_shape *s, int64_t n_in) { set_shape(s, M5_TILE_F32, n_in, 1, 0, 32); }
+void m5_tile_shape_f32(m5_tile_shape *s, int64_t n_in)
+{
+    set_shape(s, M5_TILE_F32, n_in, 1, 0, 32);
+}
 
 static bool set_shape_mlx(m5_tile_shape *s, const m5_matrix *m)
 {
     if (m->group < M5_TILE_BLOCK || m->group % M5_TILE_BLOCK != 0 || (m->scale_type != M5_F16 && m->scale_type != M5_BF16)) return false;
     const bool half = m->scale_type == M5_F16;
     const int g = m->group / M5_TILE_BLOCK;
-    if (m->type == M5_MLX4) set_shape(s, half ? M5_TILE_MLX4_F16 : M5_TILE_MLX4_BF16, m->n_in, g, 64, 4 * g);
-    else set_shape(s, half ? M5_TILE_MLX8_F16 : M5_TILE_MLX8_BF16, m->n_in, g, 64, 8 * g);
+    if (m->type == M5_MLX4)
+        set_shape(s, half ? M5_TILE_MLX4_F16 : M5_TILE_MLX4_BF16, m->n_in, g, 64, 4 * g);
+    else
+        set_shape(s, half ? M5_TILE_MLX8_F16 : M5_TILE_MLX8_BF16, m->n_in, g, 64, 8 * g);
     return true;
 }
 
@@ -74,7 +82,10 @@ static inline void put_words(uint8_t *chunks, int r, const uint8_t *src, int n, 
     for (int i = 0; i < n; i++) m5_tile_put_word(chunks, i, r, load32(src + 4 * i) ^ flip);
 }
 
-static inline void put_half(uint8_t *head, int i, const uint8_t *src) { memcpy(head + 2 * i, src, 2); }
+static inline void put_half(uint8_t *head, int i, const uint8_t *src)
+{
+    memcpy(head + 2 * i, src, 2);
+}
 
 /* Fifth bits of 32 columns: bit i = column i, to byte k of the word, bit q = column 4q + k. Its own inverse is the loop read backwards. */
 static uint32_t spread_fifth_bits(uint32_t qh)
@@ -228,8 +239,10 @@ void m5_tile_pack(const m5_tile_shape *s, const m5_matrix *m, int64_t row0, int 
     if (!whole) memset(dst, 0, (size_t)s->tile_bytes);
     if (s->float_x || m->type == M5_MLX4 || m->type == M5_MLX8) {
         for (int r = 0; r < n_row; r++) {
-            if (s->float_x) pack_float_row(s, m->data + (row0 + r) * m->row_bytes, m->n_in, r, dst);
-            else pack_mlx(s, m, row0 + r, r, dst);
+            if (s->float_x)
+                pack_float_row(s, m->data + (row0 + r) * m->row_bytes, m->n_in, r, dst);
+            else
+                pack_mlx(s, m, row0 + r, r, dst);
         }
         return;
     }
@@ -241,8 +254,10 @@ void m5_tile_pack(const m5_tile_shape *s, const m5_matrix *m, int64_t row0, int 
         for (int b = 0; b < per_group && g * per_group + b < n_blk; b++) {
             const uint8_t *src = m->data + row0 * m->row_bytes + (g * per_group + b) * info->block_bytes;
             for (int r = 0; r < n_row; r++, src += m->row_bytes) {
-                if (info->block == M5_TILE_BLOCK) pack_block32(s, group, b, r, src);
-                else pack_block256(s, group, r, src);
+                if (info->block == M5_TILE_BLOCK)
+                    pack_block32(s, group, b, r, src);
+                else
+                    pack_block256(s, group, r, src);
             }
         }
     }
@@ -258,9 +273,12 @@ void m5_tile_put_row_f32(const float *row, int64_t n_in, int r, uint8_t *tile)
 static void float_row(const m5_tile_shape *s, const uint8_t *tile, int r, int64_t n_in, float *dst)
 {
     for (int64_t k = 0; k < n_in; k++) {
-        if (s->kind == M5_TILE_F32) memcpy(&dst[k], tile + (k * M5_TILE_ROWS + r) * 4, 4);
-        else if (s->kind == M5_TILE_F16) dst[k] = m5_tile_half(tile + 2 * k * M5_TILE_ROWS, r);
-        else dst[k] = m5_tile_bf16(tile + 4 * (k / 2) * M5_TILE_ROWS, 2 * r + (int)(k % 2));
+        if (s->kind == M5_TILE_F32)
+            memcpy(&dst[k], tile + (k * M5_TILE_ROWS + r) * 4, 4);
+        else if (s->kind == M5_TILE_F16)
+            dst[k] = m5_tile_half(tile + 2 * k * M5_TILE_ROWS, r);
+        else
+            dst[k] = m5_tile_bf16(tile + 4 * (k / 2) * M5_TILE_ROWS, 2 * r + (int)(k % 2));
     }
 }
 

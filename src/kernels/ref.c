@@ -40,9 +40,12 @@ static void tile_float(float *acc, const m5_tile_shape *s, const uint8_t *tile, 
                 float part = 0;
                 for (int k = 0; k < M5_TILE_BLOCK; k++) {
                     float w;
-                    if (s->kind == M5_TILE_F32) memcpy(&w, g + (k * M5_TILE_ROWS + r) * 4, 4);
-                    else if (s->kind == M5_TILE_F16) w = m5_tile_half(g, k * M5_TILE_ROWS + r);
-                    else w = m5_tile_bf16(g, (k / 2 * M5_TILE_ROWS + r) * 2 + k % 2);
+                    if (s->kind == M5_TILE_F32)
+                        memcpy(&w, g + (k * M5_TILE_ROWS + r) * 4, 4);
+                    else if (s->kind == M5_TILE_F16)
+                        w = m5_tile_half(g, k * M5_TILE_ROWS + r);
+                    else
+                        w = m5_tile_bf16(g, (k / 2 * M5_TILE_ROWS + r) * 2 + k % 2);
                     part = k == 0 ? w * f[0] : fmaf(w, f[k], part);
                 }
                 sum = sum + part;

@@ -20,7 +20,8 @@
  *   Q8_0                 2       d[2][16]                               8 a block, code + 128
  *   Q4_K                 8       d[16] dmin[16] sc[8][16] mn[8][16]     8 a pair of blocks: low nibbles block 2i, high block 2i + 1
  *   Q5_K                 8       as Q4_K                                8 of fifth bits (bit b: block b), then as Q4_K
- *   Q6_K                 8       d[16] pad[16] sc[16][16]               per half (4 blocks): 8 x (nibbles of blocks 0 and 2, bit pairs), 8 of nibbles of blocks 1 and 3
+ *   Q6_K                 8       d[16] pad[16] sc[16][16]               per half (4 blocks): 8 times nibbles of blocks 0 and 2, then bit pairs;
+ *                                                                        then 8 of nibbles of blocks 1 and 3
  *   Q2_K                 8       d[16] dmin[16] scmn[16][16]            per half: 8 of bit pairs (pair b: block b)
  *   Q3_K                 8       d[16] pad[16] sc[16][16]               8 of third bits (bit b: block b), then as Q2_K
  *   IQ4_XS               8       d[16] pad[16] sc[8][16]                4 a block, as Q4_0

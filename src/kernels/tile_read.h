@@ -30,8 +30,14 @@ static inline uint16_t m5_tile_u16(const uint8_t *p, int i)
     return v;
 }
 
-static inline float m5_tile_half(const uint8_t *p, int i) { return m5_f16_to_f32(m5_tile_u16(p, i)); }
-static inline float m5_tile_bf16(const uint8_t *p, int i) { return m5_bf16_to_f32(m5_tile_u16(p, i)); }
+static inline float m5_tile_half(const uint8_t *p, int i)
+{
+    return m5_f16_to_f32(m5_tile_u16(p, i));
+}
+static inline float m5_tile_bf16(const uint8_t *p, int i)
+{
+    return m5_bf16_to_f32(m5_tile_u16(p, i));
+}
 
 /* Four codes of the bytes of w, each (byte >> shift) & mask. */
 static inline void m5_tile_spread(int *q, uint32_t w, int shift, uint32_t mask)
@@ -109,10 +115,10 @@ static inline bool m5_tile_has_min(m5_tile_kind kind)
 
 /* Scales of one block of one row. Value of a code q of half h: d * sc[h] * q + (m, or -(dmin * mn[h])). */
 typedef struct m5_tile_scale {
-    float d;       /* with the block's integer scale multiplied in where that is per block (Q4_K, Q5_K, IQ4_XS) */
-    float m;       /* addend of the minimum; 0 when the kind has none */
-    int sc[2];     /* integer scales of the halves: Q6_K, Q3_K, Q2_K; 1 otherwise */
-    float dmin;    /* Q2_K */
+    float d;    /* with the block's integer scale multiplied in where that is per block (Q4_K, Q5_K, IQ4_XS) */
+    float m;    /* addend of the minimum; 0 when the kind has none */
+    int sc[2];  /* integer scales of the halves: Q6_K, Q3_K, Q2_K; 1 otherwise */
+    float dmin; /* Q2_K */
     int mn[2];
 } m5_tile_scale;
 

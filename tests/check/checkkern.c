@@ -26,8 +26,13 @@ static void x_alloc(xbuf *b, int64_t n_blk, int n_tok)
 {
     const size_t n = (size_t)(n_blk * n_tok);
     b->n_blk = n_blk;
-    b->x = (m5_tile_x){.q = calloc(n + 1, 32), .d = calloc(n + 1, 4), .dsum = calloc(n + 1, 4), .nsum = calloc(n + 1, 4), .nhalf = calloc(n + 1, 8),
-                       .f = calloc(n + 1, 128), .n_tok = n_tok};
+    b->x = (m5_tile_x){.q = calloc(n + 1, 32),
+                       .d = calloc(n + 1, 4),
+                       .dsum = calloc(n + 1, 4),
+                       .nsum = calloc(n + 1, 4),
+                       .nhalf = calloc(n + 1, 8),
+                       .f = calloc(n + 1, 128),
+                       .n_tok = n_tok};
 }
 
 static void x_free(xbuf *b)
@@ -91,11 +96,13 @@ enum { N_LENGTH = sizeof lengths / sizeof *lengths };
 
 static float special(int64_t i, uint64_t *seed)
 {
-    static const float v[] = {0, -0.0f, 1e-40f, -1e-40f, 65504, 65519.9f, 65520, 1e9f, -1e9f, 88, -88, 90, -110, 0.5f, INFINITY, -INFINITY, 6e-8f, 3e-8f, 2.9e-8f};
+    static const float v[] = {0,   -0.0f, 1e-40f, -1e-40f, 65504,    65519.9f,  65520, 1e9f,  -1e9f,  88,
+                              -88, 90,    -110,   0.5f,    INFINITY, -INFINITY, 6e-8f, 3e-8f, 2.9e-8f};
     return i % 3 == 0 ? v[w_next(seed) % (sizeof v / sizeof *v)] : 20 * w_unit(seed);
 }
 
-static void check_narrow(void (*ref)(uint16_t *, const float *, int64_t), void (*fn)(uint16_t *, const float *, int64_t), const char *name, const char *level)
+static void check_narrow(void (*ref)(uint16_t *, const float *, int64_t), void (*fn)(uint16_t *, const float *, int64_t), const char *name,
+                         const char *level)
 {
     uint64_t seed = 11;
     for (int i = 0; i < N_LENGTH; i++) {
@@ -110,11 +117,17 @@ static void check_narrow(void (*ref)(uint16_t *, const float *, int64_t), void (
     }
 }
 
-static void check_f32_f16(const m5_kernels *ref, const m5_kernels *k, const char *level) { check_narrow(ref->f32_f16, k->f32_f16, "f32_f16", level); }
-static void check_f32_bf16(const m5_kernels *ref, const m5_kernels *k, const char *level) { check_narrow(ref->f32_bf16, k->f32_bf16, "f32_bf16", level); }
+static void check_f32_f16(const m5_kernels *ref, const m5_kernels *k, const char *level)
+{
+    check_narrow(ref->f32_f16, k->f32_f16, "f32_f16", level);
+}
+static void check_f32_bf16(const m5_kernels *ref, const m5_kernels *k, const char *level)
+{
+    check_narrow(ref->f32_bf16, k->f32_bf16, "f32_bf16", level);
+}
 
-static void check_act(void (*ref)(float *, const float *, const float *, int64_t), void (*fn)(float *, const float *, const float *, int64_t), const char *name,
-                      const char *level, double (*exact)(double), double tol)
+static void check_act(void (*ref)(float *, const float *, const float *, int64_t), void (*fn)(float *, const float *, const float *, int64_t),
+                      const char *name, const char *level, double (*exact)(double), double tol)
 {
     uint64_t seed = 13;
     for (int i = 0; i < N_LENGTH; i++) {
@@ -141,11 +154,23 @@ static void check_act(void (*ref)(float *, const float *, const float *, int64_t
     }
 }
 
-static double silu(double g) { return g / (1 + exp(-g)); }
-static double gelu(double g) { return g / (1 + exp(-2 * sqrt(2 / acos(-1.0)) * (g + 0.044715 * g * g * g))); }
-static void check_silu_mul(const m5_kernels *ref, const m5_kernels *k, const char *level) { check_act(ref->silu_mul, k->silu_mul, "silu_mul", level, silu, 5e-7); }
+static double silu(double g)
+{
+    return g / (1 + exp(-g));
+}
+static double gelu(double g)
+{
+    return g / (1 + exp(-2 * sqrt(2 / acos(-1.0)) * (g + 0.044715 * g * g * g)));
+}
+static void check_silu_mul(const m5_kernels *ref, const m5_kernels *k, const char *level)
+{
+    check_act(ref->silu_mul, k->silu_mul, "silu_mul", level, silu, 5e-7);
+}
 /* The rounded argument of e^x is up to 80 here, and an error of 1 ulp in it is one of 80 in the result. */
-static void check_gelu_mul(const m5_kernels *ref, const m5_kernels *k, const char *level) { check_act(ref->gelu_mul, k->gelu_mul, "gelu_mul", level, gelu, 2e-5); }
+static void check_gelu_mul(const m5_kernels *ref, const m5_kernels *k, const char *level)
+{
+    check_act(ref->gelu_mul, k->gelu_mul, "gelu_mul", level, gelu, 2e-5);
+}
 
 static void check_read_sum(const m5_kernels *ref, const m5_kernels *k, const char *level)
 {
@@ -181,10 +206,10 @@ typedef struct type_case {
 } type_case;
 
 static const type_case cases[] = {
-    {M5_F32, 0, M5_F32},     {M5_F16, 0, M5_F32},      {M5_BF16, 0, M5_F32},    {M5_Q4_0, 0, M5_F32},    {M5_Q4_1, 0, M5_F32},   {M5_Q5_0, 0, M5_F32},
-    {M5_Q5_1, 0, M5_F32},    {M5_Q8_0, 0, M5_F32},     {M5_Q2_K, 0, M5_F32},    {M5_Q3_K, 0, M5_F32},    {M5_Q4_K, 0, M5_F32},   {M5_Q5_K, 0, M5_F32},
-    {M5_Q6_K, 0, M5_F32},    {M5_IQ4_NL, 0, M5_F32},   {M5_IQ4_XS, 0, M5_F32},  {M5_MXFP4, 0, M5_F32},   {M5_MLX4, 64, M5_BF16}, {M5_MLX4, 32, M5_F16},
-    {M5_MLX4, 128, M5_BF16}, {M5_MLX8, 64, M5_F16},    {M5_MLX8, 128, M5_BF16}, {M5_MLX8, 32, M5_BF16},
+    {M5_F32, 0, M5_F32},     {M5_F16, 0, M5_F32},    {M5_BF16, 0, M5_F32},    {M5_Q4_0, 0, M5_F32},   {M5_Q4_1, 0, M5_F32},   {M5_Q5_0, 0, M5_F32},
+    {M5_Q5_1, 0, M5_F32},    {M5_Q8_0, 0, M5_F32},   {M5_Q2_K, 0, M5_F32},    {M5_Q3_K, 0, M5_F32},   {M5_Q4_K, 0, M5_F32},   {M5_Q5_K, 0, M5_F32},
+    {M5_Q6_K, 0, M5_F32},    {M5_IQ4_NL, 0, M5_F32}, {M5_IQ4_XS, 0, M5_F32},  {M5_MXFP4, 0, M5_F32},  {M5_MLX4, 64, M5_BF16}, {M5_MLX4, 32, M5_F16},
+    {M5_MLX4, 128, M5_BF16}, {M5_MLX8, 64, M5_F16},  {M5_MLX8, 128, M5_BF16}, {M5_MLX8, 32, M5_BF16},
 };
 enum { N_CASE = sizeof cases / sizeof *cases };
 
@@ -211,7 +236,8 @@ static void check_pack(const type_case *c, int64_t n_out, int64_t n_in, bool ext
         for (int r = 0; r < n_row; r++) {
             m5_matrix_row_f32(&w.m, row0 + r, a);
             m5_tile_row_f32(&s, &w.m, tile, r, b);
-            T_CHECK(memcmp(a, b, (size_t)n_in * 4) == 0, "%s %lld x %lld: row %lld differs after packing", name, (long long)n_out, (long long)n_in, (long long)row0 + r);
+            T_CHECK(memcmp(a, b, (size_t)n_in * 4) == 0, "%s %lld x %lld: row %lld differs after packing", name, (long long)n_out, (long long)n_in,
+                    (long long)row0 + r);
         }
     }
     free(tile);
@@ -237,8 +263,8 @@ static void check_meaning(const m5_matrix *m, const m5_tile_shape *s, const xbuf
                 /* Kinds with a minimum add two large sums that may cancel; w_fill_block's minimums times 63 are below 3.2. */
                 mag += fabs(v) + (with_min ? 3.2 * fabs(s->float_x ? 0 : (double)x->x.q[at * 32 + i % 32] * (double)x->x.d[at]) : 0);
             }
-            T_CHECK(fabs(acc[t * 16 + r] - sum) <= 32 * 6e-8 * mag + 1e-30, "%s: row %d token %d: %g, not %g (magnitude %g)", m5_tile_kind_name(s->kind), r, t,
-                    acc[t * 16 + r], sum, mag);
+            T_CHECK(fabs(acc[t * 16 + r] - sum) <= 32 * 6e-8 * mag + 1e-30, "%s: row %d token %d: %g, not %g (magnitude %g)",
+                    m5_tile_kind_name(s->kind), r, t, acc[t * 16 + r], sum, mag);
         }
     }
     free(row);
@@ -358,8 +384,8 @@ static void bench(const tables *tab, const char *only)
         if (only && strcmp(only, m5_dtype_get(cases[i].type)->name) != 0) continue;
         for (int l = 1; l < N_LEVEL; l++) {
             if (!tab->have[l]) continue;
-            bench_case(&tab->k[l], &cases[i], 1024, 16, 1);    /* from the second-level cache */
-            bench_case(&tab->k[l], &cases[i], 1024, 8192, 1);  /* from memory */
+            bench_case(&tab->k[l], &cases[i], 1024, 16, 1);   /* from the second-level cache */
+            bench_case(&tab->k[l], &cases[i], 1024, 8192, 1); /* from memory */
             bench_case(&tab->k[l], &cases[i], 1024, 16, 5);
             bench_case(&tab->k[l], &cases[i], 1024, 16, 16);
             bench_case(&tab->k[l], &cases[i], 3584, 16, 16);
@@ -383,8 +409,8 @@ int main(int argc, char **argv)
     for (int l = 0; l < N_LEVEL; l++) {
         if (!tab.have[l]) continue;
         const char *level = m5_isa_name(tab.k[l].isa);
-#define CHECK_SLOT(name, ret, args) \
-        if (l == 0 || tab.k[l].name != tab.k[0].name) check_##name(&tab.k[0], &tab.k[l], level);
+#define CHECK_SLOT(name, ret, args)                                                                                                                  \
+    if (l == 0 || tab.k[l].name != tab.k[0].name) check_##name(&tab.k[0], &tab.k[l], level);
         M5_KERNELS(CHECK_SLOT)
 #undef CHECK_SLOT
     }

@@ -18,10 +18,10 @@ typedef struct type_case {
 } type_case;
 
 static const type_case cases[] = {
-    {M5_F32, 0, M5_F32},     {M5_F16, 0, M5_F32},     {M5_BF16, 0, M5_F32},    {M5_Q4_0, 0, M5_F32},    {M5_Q4_1, 0, M5_F32},   {M5_Q5_0, 0, M5_F32},
-    {M5_Q5_1, 0, M5_F32},    {M5_Q8_0, 0, M5_F32},    {M5_Q2_K, 0, M5_F32},    {M5_Q3_K, 0, M5_F32},    {M5_Q4_K, 0, M5_F32},   {M5_Q5_K, 0, M5_F32},
-    {M5_Q6_K, 0, M5_F32},    {M5_IQ4_NL, 0, M5_F32},  {M5_IQ4_XS, 0, M5_F32},  {M5_MXFP4, 0, M5_F32},   {M5_MLX4, 64, M5_BF16}, {M5_MLX8, 64, M5_F16},
-    {M5_MLX4, 64, M5_F32},   {M5_MLX3, 64, M5_BF16},  {M5_MLX6, 32, M5_F16},   {M5_MLX2, 128, M5_BF16},
+    {M5_F32, 0, M5_F32},   {M5_F16, 0, M5_F32},    {M5_BF16, 0, M5_F32},   {M5_Q4_0, 0, M5_F32},    {M5_Q4_1, 0, M5_F32},   {M5_Q5_0, 0, M5_F32},
+    {M5_Q5_1, 0, M5_F32},  {M5_Q8_0, 0, M5_F32},   {M5_Q2_K, 0, M5_F32},   {M5_Q3_K, 0, M5_F32},    {M5_Q4_K, 0, M5_F32},   {M5_Q5_K, 0, M5_F32},
+    {M5_Q6_K, 0, M5_F32},  {M5_IQ4_NL, 0, M5_F32}, {M5_IQ4_XS, 0, M5_F32}, {M5_MXFP4, 0, M5_F32},   {M5_MLX4, 64, M5_BF16}, {M5_MLX8, 64, M5_F16},
+    {M5_MLX4, 64, M5_F32}, {M5_MLX3, 64, M5_BF16}, {M5_MLX6, 32, M5_F16},  {M5_MLX2, 128, M5_BF16},
 };
 enum { N_CASE = sizeof cases / sizeof *cases };
 
@@ -85,8 +85,8 @@ static void check_type(const type_case *k, uint32_t mask, bool act_f32)
             for (size_t s = 0; s < sizeof steps / sizeof *steps; s++) {
                 memset(got, 0x5a, sizeof got);
                 run(c, &m, bias, x, got, steps[s]);
-                T_CHECK(memcmp(want, got, sizeof want) == 0, "%s %s %s: %d threads, %d rows at a time differ", name, m5_cpu_isa_name(c), m5_cpu_path_name(c, &m),
-                        n_threads, steps[s]);
+                T_CHECK(memcmp(want, got, sizeof want) == 0, "%s %s %s: %d threads, %d rows at a time differ", name, m5_cpu_isa_name(c),
+                        m5_cpu_path_name(c, &m), n_threads, steps[s]);
             }
             first = false;
             /* rows of the table, as the embedding reads them */
@@ -170,7 +170,8 @@ static void check_experts(uint32_t mask, int n_used, bool reserved)
     for (int step = 1; step <= N_TOK; step += 9) {
         memset(got, 0, sizeof got);
         for (int t = 0; t < N_TOK; t += step) {
-            m5_cpu_experts(c, gm, um, dm, 0, x + t * EMB, got + t * EMB, N_TOK - t < step ? N_TOK - t : step, ids + t * n_used, wts + t * n_used, n_used);
+            m5_cpu_experts(c, gm, um, dm, 0, x + t * EMB, got + t * EMB, N_TOK - t < step ? N_TOK - t : step, ids + t * n_used, wts + t * n_used,
+                           n_used);
         }
         T_CHECK(memcmp(want, got, sizeof want) == 0, "experts: %d used, %d tokens at a time", n_used, step);
     }

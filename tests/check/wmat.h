@@ -76,7 +76,10 @@ static inline void w_fill_block(m5_dtype t, uint8_t *p, uint64_t *s, bool extrem
     }
 }
 
-static inline bool w_is_mlx(m5_dtype t) { return t >= M5_MLX2 && t <= M5_MLX8; }
+static inline bool w_is_mlx(m5_dtype t)
+{
+    return t >= M5_MLX2 && t <= M5_MLX8;
+}
 
 /* group and scale_type for MLX types only. n_in is a multiple of the block (MLX: of the group). */
 static inline void w_make(wmat *w, m5_dtype t, int64_t n_out, int64_t n_in, int group, m5_dtype scale_type, uint64_t seed, bool extreme)
