@@ -392,6 +392,8 @@ static void bind_expr(binder *b, place p, jnode *n)
     }
     if (n->kind == E_COND) p.soft = true;
     bind_expr(b, p, n->a);
+    /* Jinja folds `constant or x` before it looks at x. */
+    if ((n->kind == E_OR || n->kind == E_AND) && n->a->kind == E_CONST && m5_jv_truth(b->rt, n->a->val) == (n->kind == E_OR)) p.soft = true;
     bind_expr(b, p, n->b);
     bind_expr(b, p, n->c);
     for (size_t i = 0; i < n->items.n; i++) bind_expr(b, p, n->items.v[i]);

@@ -161,7 +161,7 @@ jval m5_jjson_dump(jrt *rt, jval v, jcall *c)
     d.indent = rt->empty;
     if (d.pretty && a[1].t == J_STR) {
         d.indent = a[1].u.s;
-    } else if (d.pretty) {
+    } else if (d.pretty && v.t != J_STR) { /* a lone string is written before the indent is looked at */
         int64_t n = m5_j_arg_int(rt, "tojson indent", a[1]);
         jmark m = m5_j_begin(rt);
         m5_j_fill(rt, m5_jstr_c(rt, " "), n > 0 ? (size_t)n : 0);
