@@ -6,7 +6,7 @@ all:
 	@scripts/build.sh release
 	@cp -f build/release/m5-infer build/m5-infer
 
-# What a newcomer types: installs what is missing, builds, gets the default model, serves. Another model: make serve MODEL=/path PORT=8001 ARGS="--ctx 8192"
+# What a newcomer types: installs what is missing, builds, serves m5-nano. Another model: make serve MODEL=/path PORT=8001 ARGS="--ctx 8192"; MODEL=smollm2 fetches one
 serve:
 	@scripts/serve.sh "$(MODEL)" "$(PORT)" $(ARGS)
 

