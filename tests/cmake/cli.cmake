@@ -8,3 +8,8 @@ if(M5_PYTHON AND TARGET m5-infer)
   add_test(NAME e2e_cli COMMAND ${M5_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/test_cli.py)
   set_tests_properties(e2e_cli PROPERTIES TIMEOUT 600 LABELS e2e ENVIRONMENT "M5_BINARY=$<TARGET_FILE:m5-infer>;M5_PATIENCE=${patience};PYTHONDONTWRITEBYTECODE=1")
 endif()
+if(Python3_FOUND AND NOT CMAKE_CROSSCOMPILING)
+  add_test(NAME e2e_logits COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/tools/compare_logits.py $<TARGET_FILE:m5-infer>
+                                   ${CMAKE_CURRENT_SOURCE_DIR}/vectors/models/qwen3_5 ${CMAKE_CURRENT_SOURCE_DIR}/vectors/models/gemma4)
+  set_tests_properties(e2e_logits PROPERTIES TIMEOUT 600 LABELS e2e)
+endif()
