@@ -198,8 +198,9 @@ int m5_gguf_rope(m5_config *c, m5_source *s, m5_rope_spec *spec, bool use_freqs)
         spec->orig_ctx = m5_src_real(s, "rope.scaling.original_context_length", c->n_ctx_train, 1, 1e12);
         spec->beta_fast = m5_src_real(s, "rope.scaling.yarn_beta_fast", 32, 1e-6, 1e6);
         spec->beta_slow = m5_src_real(s, "rope.scaling.yarn_beta_slow", 1, 1e-6, 1e6);
-        double given = m5_src_real(s, "rope.scaling.attn_factor", m5_src_real(s, "rope.scaling.yarn_attn_factor", 1, 1e-6, 1e3), 1e-6, 1e3);
-        spec->attn_factor = given * yarn_attn_factor(spec);
+        /* The converter copies attention_factor, which stands for the whole factor, to the first key; the second multiplies. */
+        double whole = m5_src_real(s, "rope.scaling.yarn_attn_factor", yarn_attn_factor(spec), 1e-6, 1e3);
+        spec->attn_factor = whole * m5_src_real(s, "rope.scaling.attn_factor", 1, 1e-6, 1e3);
     }
     if (!m5_src_ok(s)) return 0;
     bool has_freqs = use_freqs && m5_gguf_find(s->gguf, "rope_freqs.weight");

@@ -406,6 +406,12 @@ static void test_gguf_others(void)
     T_CHECK(parse_gguf(&g) == 0, "%s", err.text); /* original context absent: context_length, 32768 */
     T_CHECK(near_rel(c.ropes[0].attn_factor, 1.13862944) && !c.ropes[0].pairs);
     INV(0, 36, 0.000179841156);
+    gguf_base(&g, "qwen3", 2);
+    tb_gtext(&g, "qwen3.rope.scaling.type", "yarn");
+    tb_gf32(&g, "qwen3.rope.scaling.factor", 4);
+    tb_gf32(&g, "qwen3.rope.scaling.yarn_attn_factor", 0.75f); /* the whole factor */
+    tb_gf32(&g, "qwen3.rope.scaling.attn_factor", 2);          /* one more */
+    T_CHECK(parse_gguf(&g) == 0 && c.ropes[0].attn_factor == 1.5f, "%s", err.text);
     gguf_base(&g, "gemma3", 12);
     tb_gu32(&g, "gemma3.attention.sliding_window", 512);
     tb_gf32(&g, "gemma3.rope.freq_base", 1e6f);
