@@ -72,6 +72,26 @@ def read_config(folder):
     return c
 
 
+def check_expressible(c, arch):
+    """GGUF has no keys for these; a file that leaves them out would be another model."""
+    moe, rope = c.get("num_experts") or c.get("num_local_experts"), c["rope"].get("full_attention", c["rope"])
+    period = {"gemma2": 2, "gemma3": 6}.get(arch)
+    gemma_types = period and [["sliding_attention", "full_attention"][(i + 1) % period == 0] for i in range(c["num_hidden_layers"])]
+    lost = {
+        "use_sliding_window": arch.startswith("qwen") and c.get("use_sliding_window"),
+        "norm_topk_prob: false": moe and arch in ("qwen3moe", "qwen3next") and not c.get("norm_topk_prob", arch == "qwen3next")
+        and c["num_experts_per_tok"] < moe,
+        "attn_logit_softcapping: null": arch == "gemma2" and not c.get("attn_logit_softcapping", 50),
+        "final_logit_softcapping: null": arch == "gemma2" and not c.get("final_logit_softcapping", 30),
+        "layer_types": gemma_types and c.get("layer_types", gemma_types) != gemma_types,
+        "sliding_window_pattern": arch == "gemma3" and c.get("sliding_window_pattern", 6) != 6,
+        "truncate: false": rope.get("truncate") is False,
+    }
+    lost = [k for k, v in lost.items() if v]
+    if lost:
+        raise SystemExit("GGUF cannot say this of a %s model: %s" % (c["model_type"], ", ".join(lost)))
+
+
 def read_tensors(folder):
     """Text tensors as f32 under short names: "layers.3.mlp.up_proj.weight", "norm.weight", "lm_head.weight", "mtp.fc.weight"."""
     out = {}
@@ -191,7 +211,7 @@ def convert(c, arch, tensors):
     """All GGUF tensors as {name: f32 tensor}."""
     out = {}
     n_layer = c["num_hidden_layers"]
-    if c["rope"].get("rope_type") == "llama3":
+    if "llama3" in (c["rope"].get("rope_type"), c["rope"].get("type")):
         out["rope_freqs.weight"] = llama3_factors(c)
     if arch == "gemma4":
         hd = gemma4_full(c)[0]
@@ -223,7 +243,7 @@ def convert(c, arch, tensors):
 def add_rope(w, c, arch):
     rope = c["rope"]
     full = rope.get("full_attention", rope)
-    kind, factor = full.get("rope_type"), full.get("factor")
+    kind, factor = full.get("rope_type") or full.get("type"), full.get("factor")
     if kind == "linear":
         w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         w.add_rope_scaling_factor(factor)
@@ -397,6 +417,7 @@ def main():
     a = ap.parse_args()
     c = read_config(a.folder)
     arch = ARCH[c["model_type"]]
+    check_expressible(c, arch)
     tensors = convert(c, arch, read_tensors(a.folder))
     n_mtp = 1 if any(".nextn." in n for n in tensors) else 0
     w = gguf.GGUFWriter(a.out, arch, split_max_tensors=a.split)
