@@ -147,6 +147,7 @@ static int open_bench(bench *b, const m5_engine_options *eo, int n_threads, int 
     int rc = m5_model_open(&b->model, b->o->model, &mo, err);
     m5_cli_clear_line();
     if (rc) return rc;
+    m5_cpu_settle_wait(m5_model_cpu(b->model)); /* measure what a running server has, not its first seconds */
     int n_vocab = m5_model_config(b->model)->n_vocab;
     b->n_threads = m5_pool_size(m5_cpu_pool(m5_model_cpu(b->model)));
     b->seqs = m5_calloc(M5_MEM_MISC, (size_t)b->n_seq, sizeof(*b->seqs));
