@@ -274,12 +274,12 @@ int m5_cmd_debug_render(const m5_cli_opts *o)
     int code = m5_file_read(&template_text, &n_template, o->template_file, (size_t)64 << 20, &err);
     if (!code) code = m5_file_read(&input, &n_input, o->input, (size_t)256 << 20, &err);
     if (!code && (code = m5_json_parse(&vars, input, n_input, NULL, &err))) m5_error_prefix(&err, "%s", o->input);
+    bool read = !code; /* whatever fails from here on is the template's fault, its limits included */
     if (!code) code = m5_chat_new(&chat, template_text, NULL, o->bos, o->eos, &err);
     if (!code) code = m5_chat_render(chat, vars, now, &text, NULL, NULL, &err);
-    if (code)
-        rc = m5_cli_fail(&err);
-    else
-        fwrite(text.p ? text.p : "", 1, text.n, stdout);
+    if (code) rc = m5_cli_fail(&err);
+    if (code && read) rc = CLI_TEMPLATE;
+    if (!code) fwrite(text.p ? text.p : "", 1, text.n, stdout);
     m5_chat_free(chat);
     m5_json_unref(vars);
     m5_buf_free(&text);

@@ -168,6 +168,9 @@ class TestDebug(Cli):
         self.assertIn("no such role", err)
         code, _, err = call("debug", "render", "--template", self.file("bad.jinja", "{% for %}"), "--input", self.file("a.json", json.dumps(case)))
         self.assertEqual(code, 3, err)
+        for endless in ("{% for i in range(10**9) %}{% endfor %}", "{{ " + "(" * 1000 + "1" + ")" * 1000 + " }}", "{{ 'ab' * 10**10 }}"):
+            code, out, err = call("debug", "render", "--template", self.file("big.jinja", endless), "--input", self.file("a.json", json.dumps(case)))
+            self.assertEqual((code, out), (3, ""), err)
         code, _, err = call(*args, "--input", self.file("c.json", "{"))
         self.assertEqual(code, 1, err)
         day = self.file("d.json", json.dumps({"messages": [], "day": True}))
