@@ -2,9 +2,9 @@
 """Judges a served m5-nano by its greedy answers to held-out samples, over the completions API.
 
     m5-infer serve -m m5-nano.gguf --port 8000 &
-    python evaluate.py http://127.0.0.1:8000 TEACHER.gguf CHATS.npy [--n 100] [--only tool,json] [--out RESULT.jsonl]
+    python evaluate.py http://127.0.0.1:8000 TEACHER.gguf heldout.npy [--n 100] [--only tool,json] [--out RESULT.jsonl]
 
-TEACHER.gguf gives the tokenizer (needle texts are made to a length in tokens), CHATS.npy the held-out prose around the needles.
+TEACHER.gguf gives the tokenizer (needle texts are made to a length in tokens), heldout.npy (or the whole CHATS.npy) the prose around the needles.
 Every sample comes from data.eval_samples with its fixed seed; nothing here was drawn in training.
 """
 
