@@ -109,9 +109,11 @@ class Server:
         return self.get("/health")[1]["running"]
 
     def wait_idle(self, seconds):
+        """Whether nothing runs and nothing waits to run, within the time given."""
         end = time.monotonic() + seconds * PATIENCE
         while time.monotonic() < end:
-            if self.running() == 0:
+            health = self.get("/health")[1]
+            if health["running"] + health["waiting"] == 0:
                 return True
             time.sleep(0.02)
         return False
