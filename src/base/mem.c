@@ -123,6 +123,18 @@ bool m5_mem_huge(void *p, size_t n)
 #endif
 }
 
+void m5_mem_huge_hint(void *p, size_t n)
+{
+#ifdef __linux__
+    const uintptr_t begin = ((uintptr_t)p + M5_MEM_HUGE_BYTES - 1) / M5_MEM_HUGE_BYTES * M5_MEM_HUGE_BYTES;
+    const uintptr_t end = ((uintptr_t)p + n) / M5_MEM_HUGE_BYTES * M5_MEM_HUGE_BYTES;
+    if (begin < end) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+#else
+    (void)p;
+    (void)n;
+#endif
+}
+
 size_t m5_mem_bytes(m5_mem_kind kind)
 {
     return atomic_load(&live[kind]);

@@ -23,6 +23,8 @@ char *m5_strndup(m5_mem_kind kind, const char *s, size_t n); /* copies n bytes a
  * other threads read: for a background thread. Streaming reads gain up to half again in a virtual machine. */
 enum { M5_MEM_HUGE_BYTES = 2 << 20 };
 bool m5_mem_huge(void *p, size_t n);
+/* The same wish for memory not yet written, at no cost: the system gives huge pages as it is touched, where it has them. */
+void m5_mem_huge_hint(void *p, size_t n);
 
 size_t m5_mem_bytes(m5_mem_kind kind); /* live bytes; Thread: any */
 size_t m5_mem_peak(m5_mem_kind kind);
