@@ -113,14 +113,17 @@ static const uint8_t *key_at(const attn_job *j, const attn_tile *t, size_t offse
     return t->pages[pos / j->a->page_tok] + offset + (size_t)(t->kv_head * j->a->page_tok + pos % j->a->page_tok) * j->head_bytes;
 }
 
-/* Weighted values of tile rows [r0, r0 + n) over keys [lo, hi), page by page. */
+/* Weighted values of tile rows [r0, r0 + n) over keys [lo, hi), page by page. After the last of them the tile goes on with the keys at hi. */
 static void add_values(const attn_job *j, const attn_tile *t, int block_key0, int r0, int n, int lo, int hi)
 {
     const int hd = j->width, page_tok = j->a->page_tok;
     while (lo < hi) {
         const int end = (lo / page_tok + 1) * page_tok < hi ? (lo / page_tok + 1) * page_tok : hi;
+        const uint8_t *ahead = end < hi                                  ? key_at(j, t, j->a->v_offset, end)
+                               : hi <= j->a->pos[t->row0 + t->n_tok - 1] ? key_at(j, t, j->a->k_offset, hi)
+                                                                         : NULL;
         j->k->attn_value[j->a->kv_type](t->p + (size_t)r0 * (size_t)hd, t->s + (size_t)r0 * LD_SCORE + (lo - block_key0), LD_SCORE, n,
-                                        key_at(j, t, j->a->v_offset, lo), (int64_t)j->head_bytes, end - lo, hd);
+                                        key_at(j, t, j->a->v_offset, lo), (int64_t)j->head_bytes, end - lo, hd, ahead);
         lo = end;
     }
 }
@@ -143,7 +146,7 @@ static void tile_block(const attn_job *j, attn_tile *t, int b)
     for (int k = lo; k < hi;) {
         const int end = (k / a->page_tok + 1) * a->page_tok < hi ? (k / a->page_tok + 1) * a->page_tok : hi;
         j->k->attn_score[a->kv_type](t->s + (k - key0), LD_SCORE, t->q, n, key_at(j, t, a->k_offset, k), (int64_t)j->head_bytes, end - k, hd,
-                                     a->scale, a->softcap);
+                                     a->scale, a->softcap, end < hi ? key_at(j, t, a->k_offset, end) : key_at(j, t, a->v_offset, lo));
         k = end;
     }
     memset(t->p, 0, (size_t)n * (size_t)hd * sizeof(float));

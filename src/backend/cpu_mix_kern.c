@@ -14,8 +14,6 @@ enum { SCORE_ROWS = 4, SCORE_KEYS = 4, VALUE_ROWS = 4, VALUE_COLS = 4, GDN_COLS 
 enum { SCORE_ROWS = 2, SCORE_KEYS = 2, VALUE_ROWS = 4, VALUE_COLS = 1, GDN_COLS = 1 };
 #endif
 
-enum { PREFETCH_KEYS = 8 };
-
 /* ---- rows ---- */
 
 static float sum_squares(const float *x, int n)
@@ -106,10 +104,11 @@ VF_INLINE vf kv_load(m5_kv_type t, const uint8_t *p, int d)
     return vf_mul(vf_set(m5_f16_to_f32(h)), vf_load_i8(b + 2 + d % 32));
 }
 
-/* Rows of the cache come from memory once per tile, in steps that hardware prefetchers do not follow across pages: ask for them ahead. */
+/* Rows of the cache come from memory once per tile. Each step asks for its counterpart in the piece that is read next, into the second-level cache,
+ * so that memory works evenly while the arithmetic goes on; the hardware's own prefetch stops at page ends. */
 VF_INLINE void kv_prefetch(const uint8_t *p, int64_t n_bytes)
 {
-    for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(p + i);
+    for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(p + i, 0, 1);
 }
 
 VF_INLINE void score_tile(m5_kv_type t, int rows, int keys, float *s, int64_t lds, const float *q, const uint8_t *k, int64_t k_bytes, int hd)
@@ -143,12 +142,12 @@ VF_INLINE void score_rows(m5_kv_type t, int keys, float *s, int64_t lds, const f
 }
 
 VF_INLINE void attn_score(m5_kv_type t, float *s, int64_t lds, const float *q, int n_q, const void *k, int64_t k_bytes, int n_key, int hd, float sc,
-                          float cap)
+                          float cap, const uint8_t *ahead)
 {
     const uint8_t *p = k;
     int j = 0;
     for (; j + SCORE_KEYS <= n_key; j += SCORE_KEYS) {
-        kv_prefetch(p + (j + PREFETCH_KEYS) * k_bytes, SCORE_KEYS * k_bytes);
+        if (ahead) kv_prefetch(ahead + j * k_bytes, SCORE_KEYS * k_bytes);
         score_rows(t, SCORE_KEYS, s + j, lds, q, n_q, p + j * k_bytes, k_bytes, hd);
     }
     for (; j < n_key; j++) score_rows(t, 1, s + j, lds, q, n_q, p + j * k_bytes, k_bytes, hd);
@@ -159,12 +158,12 @@ VF_INLINE void attn_score(m5_kv_type t, float *s, int64_t lds, const float *q, i
 }
 
 VF_INLINE void value_tile(m5_kv_type t, int rows, int cols, float *o, const float *p, int64_t ldp, const uint8_t *v, int64_t v_bytes, int n_key,
-                          int hd, int d, bool ahead)
+                          int hd, int d, const uint8_t *ahead)
 {
     vf acc[VALUE_ROWS][VALUE_COLS];
     VF_UNROLL for (int r = 0; r < rows; r++) VF_UNROLL for (int c = 0; c < cols; c++) acc[r][c] = vf_load(o + (size_t)r * (size_t)hd + d + c * VF);
     for (int j = 0; j < n_key; j++) {
-        if (ahead) kv_prefetch(v + (j + PREFETCH_KEYS) * v_bytes, v_bytes);
+        if (ahead) kv_prefetch(ahead + j * v_bytes + d * v_bytes / hd, cols * VF * v_bytes / hd);
         vf vv[VALUE_COLS];
         VF_UNROLL for (int c = 0; c < cols; c++) vv[c] = kv_load(t, v + j * v_bytes, d + c * VF);
         VF_UNROLL for (int r = 0; r < rows; r++)
@@ -177,30 +176,32 @@ VF_INLINE void value_tile(m5_kv_type t, int rows, int cols, float *o, const floa
 }
 
 VF_INLINE void value_cols(m5_kv_type t, int rows, float *o, const float *p, int64_t ldp, const uint8_t *v, int64_t v_bytes, int n_key, int hd,
-                          bool ahead)
+                          const uint8_t *ahead)
 {
     int d = 0;
-    for (; d + VALUE_COLS * VF <= hd; d += VALUE_COLS * VF) value_tile(t, rows, VALUE_COLS, o, p, ldp, v, v_bytes, n_key, hd, d, ahead && d == 0);
-    for (; d < hd; d += VF) value_tile(t, rows, 1, o, p, ldp, v, v_bytes, n_key, hd, d, ahead && d == 0);
+    for (; d + VALUE_COLS * VF <= hd; d += VALUE_COLS * VF) value_tile(t, rows, VALUE_COLS, o, p, ldp, v, v_bytes, n_key, hd, d, ahead);
+    for (; d < hd; d += VF) value_tile(t, rows, 1, o, p, ldp, v, v_bytes, n_key, hd, d, ahead);
 }
 
-VF_INLINE void attn_value(m5_kv_type t, float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int hd)
+VF_INLINE void attn_value(m5_kv_type t, float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int hd,
+                          const uint8_t *ahead)
 {
     int r = 0;
     for (; r + VALUE_ROWS <= n_q; r += VALUE_ROWS)
-        value_cols(t, VALUE_ROWS, o + (size_t)r * (size_t)hd, p + r * ldp, ldp, v, v_bytes, n_key, hd, r == 0);
-    for (; r < n_q; r++) value_cols(t, 1, o + (size_t)r * (size_t)hd, p + r * ldp, ldp, v, v_bytes, n_key, hd, r == 0);
+        value_cols(t, VALUE_ROWS, o + (size_t)r * (size_t)hd, p + r * ldp, ldp, v, v_bytes, n_key, hd, r == 0 ? ahead : NULL);
+    for (; r < n_q; r++) value_cols(t, 1, o + (size_t)r * (size_t)hd, p + r * ldp, ldp, v, v_bytes, n_key, hd, r == 0 ? ahead : NULL);
 }
 
-#define KV_KERNELS(suffix, type)                                                                                                                     \
-    static void attn_score_##suffix(float *s, int64_t lds, const float *q, int n_q, const void *k, int64_t k_bytes, int n_key, int hd, float sc,     \
-                                    float cap)                                                                                                       \
-    {                                                                                                                                                \
-        attn_score(type, s, lds, q, n_q, k, k_bytes, n_key, hd, sc, cap);                                                                            \
-    }                                                                                                                                                \
-    static void attn_value_##suffix(float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int hd)               \
-    {                                                                                                                                                \
-        attn_value(type, o, p, ldp, n_q, v, v_bytes, n_key, hd);                                                                                     \
+#define KV_KERNELS(suffix, type) \
+    static void attn_score_##suffix(float *s, int64_t lds, const float *q, int n_q, const void *k, int64_t k_bytes, int n_key, int hd, float sc, \
+                                    float cap, const void *ahead) \
+    { \
+        attn_score(type, s, lds, q, n_q, k, k_bytes, n_key, hd, sc, cap, ahead); \
+    } \
+    static void attn_value_##suffix(float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int hd, \
+                                    const void *ahead) \
+    { \
+        attn_value(type, o, p, ldp, n_q, v, v_bytes, n_key, hd, ahead); \
     }
 KV_KERNELS(f16, M5_KV_F16)
 KV_KERNELS(bf16, M5_KV_BF16)

@@ -26,11 +26,12 @@ typedef struct m5_mix_kernels {
     void (*softcap)(float *x, float cap, int n);   /* cap * tanh(x / cap) */
     void (*exp)(float *x, float minus, int n);     /* e^(x - minus) */
 
-    /* s[r, j] = softcap(scale * q[r] . k[j]); keys are k_bytes apart. One entry per m5_kv_type. */
+    /* s[r, j] = softcap(scale * q[r] . k[j]); keys are k_bytes apart. One entry per m5_kv_type. ahead: the rows that will be read after these, to be
+     * fetched meanwhile; NULL = unknown. */
     void (*attn_score[4])(float *s, int64_t lds, const float *q, int n_q, const void *k, int64_t k_bytes, int n_key, int head_dim, float scale,
-                          float softcap);
+                          float softcap, const void *ahead);
     /* o[r] += sum_j p[r, j] v[j], keys in order. */
-    void (*attn_value[4])(float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int head_dim);
+    void (*attn_value[4])(float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int head_dim, const void *ahead);
     /* s[0..n) becomes e^(s - max); gives max and sum. May overwrite s[n..n+15]. */
     void (*attn_soft)(float *s, int n, float *max, float *sum);
     /* o = o * a + p * b */

@@ -15,12 +15,14 @@ typedef struct m5_layer_mem {
     float *conv_t;             /* [conv, channels], transposed weights */
 } m5_layer_mem;
 
-/* Pages, recurrent rows and rings: blocks of one size each, kept for reuse when freed. Live and kept blocks together stay within the budget. */
+/* Pages, recurrent rows and rings: blocks of one size each, kept for reuse when freed; live and kept memory together stays within the budget. Pages
+ * are cut from slabs, so that huge memory pages hold them. */
 typedef enum m5_block_kind { M5_BLOCK_PAGE, M5_BLOCK_ROW, M5_BLOCK_RING, M5_BLOCK_KINDS } m5_block_kind;
 typedef struct m5_block_pool {
     size_t bytes[M5_BLOCK_KINDS]; /* of one block */
-    void *kept[M5_BLOCK_KINDS];   /* free list through the first pointer of a block */
-    int64_t n_kept[M5_BLOCK_KINDS], n_live[M5_BLOCK_KINDS];
+    void *kept[M5_BLOCK_KINDS];   /* freed rows and rings, through the first pointer of a block */
+    int64_t n_live[M5_BLOCK_KINDS];
+    struct m5_page_slab *slabs;
     uint64_t budget_bytes, used_bytes; /* used: live + kept */
 } m5_block_pool;
 

@@ -12,9 +12,20 @@
 #include "base/mem.h"
 #include "model/internal.h"
 
-enum { PAGE_HEAD_BYTES = 64 };
+enum { PAGE_HEAD_BYTES = 64, SLAB_BYTES = 16 << 20 };
+
+/* Pages of one allocation: the first n_cut have been handed out at least once, the freed ones among them wait in the list. */
+typedef struct m5_page_slab {
+    struct m5_page_slab *next;
+    uint8_t *base;
+    m5_page *kept;
+    int n_page, n_cut, n_live;
+} page_slab;
+
 struct m5_page {
     int64_t n_owner;
+    page_slab *slab;
+    m5_page *next_kept;
 };
 
 static m5_page *page_of(uint8_t *data)
@@ -24,18 +35,45 @@ static m5_page *page_of(uint8_t *data)
 
 /* ---- blocks ---- */
 
+static bool drop_slab(m5_block_pool *p)
+{
+    for (page_slab **at = &p->slabs; *at; at = &(*at)->next) {
+        page_slab *s = *at;
+        if (s->n_live > 0) continue;
+        *at = s->next;
+        p->used_bytes -= (uint64_t)s->n_page * p->bytes[M5_BLOCK_PAGE];
+        m5_free(s->base);
+        m5_free(s);
+        return true;
+    }
+    return false;
+}
+
+/* Gives memory that nobody uses back to the system. */
 static bool drop_kept(m5_block_pool *p)
 {
-    for (int k = 0; k < M5_BLOCK_KINDS; k++) {
+    for (int k = M5_BLOCK_ROW; k < M5_BLOCK_KINDS; k++) {
         void *b = p->kept[k];
         if (!b) continue;
         memcpy(&p->kept[k], b, sizeof(void *));
-        p->n_kept[k]--;
         p->used_bytes -= p->bytes[k];
         m5_free(b);
         return true;
     }
-    return false;
+    return drop_slab(p);
+}
+
+/* Memory within the budget, new from the system; kept blocks make way. */
+static void *budget_alloc(m5_block_pool *p, size_t bytes)
+{
+    void *b = NULL;
+    while (p->budget_bytes && p->used_bytes + bytes > p->budget_bytes)
+        if (!drop_kept(p)) return NULL;
+    while (!(b = m5_alloc(M5_MEM_STATE, bytes)))
+        if (!drop_kept(p)) return NULL;
+    m5_mem_huge_hint(b, bytes);
+    p->used_bytes += bytes;
+    return b;
 }
 
 static void *block_new(m5_block_pool *p, m5_block_kind k)
@@ -43,13 +81,8 @@ static void *block_new(m5_block_pool *p, m5_block_kind k)
     void *b = p->kept[k];
     if (b) {
         memcpy(&p->kept[k], b, sizeof(void *));
-        p->n_kept[k]--;
-    } else {
-        while (p->budget_bytes && p->used_bytes + p->bytes[k] > p->budget_bytes)
-            if (!drop_kept(p)) return NULL;
-        while (!(b = m5_alloc(M5_MEM_STATE, p->bytes[k])))
-            if (!drop_kept(p)) return NULL;
-        p->used_bytes += p->bytes[k];
+    } else if (!(b = budget_alloc(p, p->bytes[k]))) {
+        return NULL;
     }
     p->n_live[k]++;
     return b;
@@ -60,8 +93,57 @@ static void block_free(m5_block_pool *p, m5_block_kind k, void *b)
     if (!b) return;
     memcpy(b, &p->kept[k], sizeof(void *));
     p->kept[k] = b;
-    p->n_kept[k]++;
     p->n_live[k]--;
+}
+
+/* A slab takes at most a sixteenth of the budget, and less when that is left. */
+static page_slab *slab_new(m5_block_pool *p)
+{
+    const size_t page = p->bytes[M5_BLOCK_PAGE];
+    uint64_t want = SLAB_BYTES;
+    if (p->budget_bytes && want > p->budget_bytes / 16) want = p->budget_bytes / 16;
+    const int n = want > page ? (int)(want / page) : 1;
+    page_slab *s = m5_calloc(M5_MEM_STATE, 1, sizeof *s);
+    if (!s) return NULL;
+    s->n_page = n;
+    s->base = budget_alloc(p, (size_t)n * page);
+    if (!s->base && n > 1) {
+        s->n_page = 1;
+        s->base = budget_alloc(p, page);
+    }
+    if (!s->base) {
+        m5_free(s);
+        return NULL;
+    }
+    s->next = p->slabs;
+    p->slabs = s;
+    return s;
+}
+
+static m5_page *page_new(m5_block_pool *p)
+{
+    page_slab *s = p->slabs;
+    while (s && s->n_live == s->n_page) s = s->next;
+    if (!s && !(s = slab_new(p))) return NULL;
+    m5_page *page = s->kept;
+    if (page) {
+        s->kept = page->next_kept;
+    } else {
+        page = (m5_page *)(void *)(s->base + (size_t)s->n_cut++ * p->bytes[M5_BLOCK_PAGE]);
+    }
+    page->slab = s;
+    page->n_owner = 1;
+    s->n_live++;
+    p->n_live[M5_BLOCK_PAGE]++;
+    return page;
+}
+
+static void page_free(m5_block_pool *p, m5_page *page)
+{
+    page->next_kept = page->slab->kept;
+    page->slab->kept = page;
+    page->slab->n_live--;
+    p->n_live[M5_BLOCK_PAGE]--;
 }
 
 static size_t round64(size_t n)
@@ -139,9 +221,8 @@ uint64_t m5_model_state_used(const m5_model *m)
 
 m5_page *m5_page_new(m5_model *m)
 {
-    m5_page *p = block_new(&m->pool, M5_BLOCK_PAGE);
+    m5_page *p = page_new(&m->pool);
     if (!p) return NULL;
-    p->n_owner = 1;
     /* The next-token head may skip tokens; their keys must then be harmless. */
     if (m->mtp) memset(m5_page_data(p), 0, m5_model_page_bytes(m));
     return p;
@@ -154,7 +235,7 @@ void m5_page_ref(m5_page *p)
 
 void m5_page_unref(m5_model *m, m5_page *p)
 {
-    if (p && --p->n_owner == 0) block_free(&m->pool, M5_BLOCK_PAGE, p);
+    if (p && --p->n_owner == 0) page_free(&m->pool, p);
 }
 
 void *m5_page_data(m5_page *p)
