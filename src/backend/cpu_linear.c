@@ -536,6 +536,7 @@ void m5_cpu_linear(m5_cpu *c, const m5_linear *jobs, int n_jobs, const float *x,
         }
         /* As many tokens at a time as the scratch holds: all of them after a fitting m5_cpu_reserve. */
         const int64_t n_in = jobs[0].w->n_in;
+        M5_ASSERT(n_in <= c->max_in);
         int64_t step = c->linear->cap_blk / blocks_of(n_in);
         if (step < 1) step = 1;
         for (int64_t t = 0; t < n_tok; t += step) {

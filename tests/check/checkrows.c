@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkrows: products of the CPU backend give a row the same bits alone, in a batch and anywhere in it, for 1 and 2 threads, packed or not, at every
  * instruction level; and those bits are close to double arithmetic. For every matrix type, and for experts. */
+#include "backend/ceilings.h"
 #include "backend/cpu.h"
 #include "base/mem.h"
 #include "check/wmat.h"
@@ -219,6 +220,23 @@ static void check_memory(void)
     w_free(&w);
 }
 
+static void check_ceilings(void)
+{
+    m5_ceiling ceil[2];
+    m5_cpu *c = open_cpu(2, M5_ISA_ALL, false);
+    T_CHECK(m5_ceilings_measure(c, ceil, 8 << 20, NULL) == 0, "measure");
+    for (int i = 0; i < 2; i++) {
+        T_EQ_INT(ceil[i].n_threads, i + 1);
+        T_CHECK(ceil[i].read_bytes_s > 1e8 && ceil[i].int_ops_s > 1e8 && ceil[i].fma_flops_s > 1e8, "%g B/s, %g op/s, %g flop/s",
+                ceil[i].read_bytes_s, ceil[i].int_ops_s, ceil[i].fma_flops_s);
+    }
+    m5_mem_fail_at(1);
+    m5_error err = {0};
+    T_EQ_INT(m5_ceilings_measure(c, ceil, 8 << 20, &err), M5_ERR_NOMEM);
+    m5_mem_fail_at(0);
+    m5_cpu_close(c);
+}
+
 int main(void)
 {
     static const uint32_t masks[] = {0, M5_ISA_AVX2, M5_ISA_AVX2 | M5_ISA_AVX512, M5_ISA_NEON};
@@ -235,5 +253,6 @@ int main(void)
         check_experts(masks[m], 100, false); /* more pairs per token than a pass holds */
     }
     check_memory();
+    check_ceilings();
     return t_done();
 }
