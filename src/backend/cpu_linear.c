@@ -400,19 +400,17 @@ static void quant_range(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-/* Rows for the activation scratch from block `at` on. */
-static void make_rows(m5_cpu *c, x_rows *x, int64_t at, const float *src, const int64_t *rows, int64_t ld, int64_t n_in, int n_tok, bool want_int,
-                      bool want_float)
+/* n_tok rows in the activation scratch, from block `at` on. */
+static x_rows rows_at(const m5_cpu *c, int64_t at, int64_t n_in, int n_tok)
 {
-    *x = (x_rows){.base = c->linear->x, .n_blk = blocks_of(n_in), .n_tok = n_tok};
-    x->base.q += at * M5_TILE_BLOCK;
-    x->base.d += at;
-    x->base.dsum += at;
-    x->base.nsum += at;
-    x->base.nhalf += 2 * at;
-    x->base.f += at * M5_TILE_BLOCK;
-    quant_job j = {c, x, src, rows, ld, n_in, want_int, want_float};
-    m5_pool_for(c->pool, n_tok, 1 + QUANT_PIECE_FLOATS / n_in, quant_range, &j);
+    x_rows x = {.base = c->linear->x, .n_blk = blocks_of(n_in), .n_tok = n_tok};
+    x.base.q += at * M5_TILE_BLOCK;
+    x.base.d += at;
+    x.base.dsum += at;
+    x.base.nsum += at;
+    x.base.nhalf += 2 * at;
+    x.base.f += at * M5_TILE_BLOCK;
+    return x;
 }
 
 /* --- products ------------------------------------------------------------------------------------------------------------------- */
@@ -540,8 +538,9 @@ void m5_cpu_linear(m5_cpu *c, const m5_linear *jobs, int n_jobs, const float *x,
         int64_t step = c->linear->cap_blk / blocks_of(n_in);
         if (step < 1) step = 1;
         for (int64_t t = 0; t < n_tok; t += step) {
-            x_rows rows;
-            make_rows(c, &rows, 0, x + t * ldx, NULL, ldx, n_in, (int)(n_tok - t < step ? n_tok - t : step), want_int, want_float);
+            const x_rows rows = rows_at(c, 0, n_in, (int)(n_tok - t < step ? n_tok - t : step));
+            quant_job j = {c, &rows, x + t * ldx, NULL, ldx, n_in, want_int, want_float};
+            m5_pool_for(c->pool, rows.n_tok, 1 + QUANT_PIECE_FLOATS / n_in, quant_range, &j);
             for (int i = 0; i < n; i++) {
                 p[i].x = &rows;
                 p[i].y = jobs[i].y + t * jobs[i].ldy;
@@ -615,25 +614,44 @@ static void gather_range(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
+typedef struct expert_quant {
+    const m5_cpu *c;
+    const float *src;
+    const int64_t *rows; /* NULL: the rows are those of the sorted pairs */
+    int64_t n_in;
+    bool want_int, want_float;
+} expert_quant;
+
+static void expert_quant_range(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const expert_quant *e = ctx;
+    for (int64_t i = begin; i < end; i++) {
+        const expert_set *set = &e->c->linear->sets[i];
+        const float *src = e->rows ? e->src : e->src + set->first * e->n_in;
+        quant_job j = {e->c, &set->x, src, e->rows ? e->rows + set->first : NULL, e->n_in, e->n_in, e->want_int, e->want_float};
+        quant_range(&j, 0, set->n, worker);
+    }
+}
+
 static void expert_phase(m5_cpu *c, int n_set, const m5_matrix *a, float *ya, const m5_matrix *b, float *yb, const float *src, const int64_t *rows)
 {
     struct m5_cpu_linear_state *s = c->linear;
-    const int64_t n_in = a->n_in, n_blk = blocks_of(n_in);
+    expert_quant q = {.c = c, .src = src, .rows = rows, .n_in = a->n_in};
     int n = 0;
     for (int i = 0; i < n_set; i++) {
         expert_set *set = &s->sets[i];
-        product *p = &s->products[n];
-        p[0] = (product){.w = &a[set->expert], .y = ya + set->first * a->n_out, .ldy = a->n_out, .x = &set->x};
-        bind_product(c, &p[0]);
-        n++;
-        if (b) {
-            p[1] = (product){.w = &b[set->expert], .y = yb + set->first * b->n_out, .ldy = b->n_out, .x = &set->x};
-            bind_product(c, &p[1]);
-            n++;
+        set->x = rows_at(c, set->first * blocks_of(a->n_in), a->n_in, set->n);
+        for (int k = 0; k < (b ? 2 : 1); k++, n++) {
+            const m5_matrix *w = k ? &b[set->expert] : &a[set->expert];
+            s->products[n] = (product){.w = w, .y = (k ? yb : ya) + set->first * w->n_out, .ldy = w->n_out, .x = &set->x};
+            bind_product(c, &s->products[n]);
+            if (s->products[n].shape.float_x)
+                q.want_float = true;
+            else
+                q.want_int = true;
         }
-        make_rows(c, &set->x, set->first * n_blk, rows ? src : src + set->first * n_in, rows ? rows + set->first : NULL, n_in, n_in, set->n,
-                  !p[0].shape.float_x || (b && !p[1].shape.float_x), p[0].shape.float_x || (b && p[1].shape.float_x));
     }
+    m5_pool_for(c->pool, n_set, 1, expert_quant_range, &q);
     run_products(c, s->products, n);
 }
 
