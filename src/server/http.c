@@ -46,7 +46,7 @@ struct m5_http_req {
     /* I/O thread only */
     struct evhttp_request *ev; /* NULL once answered or gone */
     struct evhttp_connection *con;
-    bool started;
+    bool started, dropping; /* dropping: this file closes the connection */
     uint64_t last_out_us;
     m5_http_req *active_prev, *active_next;
 
@@ -254,11 +254,20 @@ static void retire(m5_http_req *r, bool gone)
     m5_http_req_unref(r);
 }
 
-/* The connection under an open request has closed; evhttp frees the request itself. I/O thread. */
+/* The connection under an open request has closed. When libevent found out by itself (a failed write), it has taken the unanswered request off the connection
+ * and left it to us; when this file closed the connection, the request went with it. */
 static void closed(struct evhttp_connection *con, void *arg)
 {
     (void)con;
-    retire(arg, true);
+    m5_http_req *r = arg;
+    if (!r->dropping) evhttp_request_free(r->ev);
+    retire(r, true);
+}
+
+static void drop(m5_http_req *r)
+{
+    r->dropping = true;
+    evhttp_connection_free(r->con); /* leads to closed() */
 }
 
 static bool peer_left(evutil_socket_t fd)
@@ -305,7 +314,7 @@ static void flush(m5_http_req *r)
         struct evbuffer *chunk = evbuffer_new();
         if (!chunk || evbuffer_add(chunk, out.p ? out.p : "", out.n) != 0 || out.failed) {
             if (chunk) evbuffer_free(chunk);
-            evhttp_connection_free(r->con); /* leads to closed() */
+            drop(r);
             goto out;
         }
         r->last_out_us = m5_time_us();
@@ -380,7 +389,7 @@ static void ticked(evutil_socket_t fd, short what, void *arg)
         next = r->active_next;
         struct bufferevent *bev = evhttp_connection_get_bufferevent(r->con);
         if (peer_left(bufferevent_getfd(bev)) || evbuffer_get_length(bufferevent_get_output(bev)) > h->opt.max_out_bytes) {
-            evhttp_connection_free(r->con); /* leads to closed() */
+            drop(r);
             continue;
         }
         pthread_mutex_lock(&h->mu);
@@ -706,7 +715,7 @@ void m5_http_close(m5_http *h)
     if (!h) return;
     m5_http_join_workers(h);
     /* Closes every connection; open requests learn it through closed(). */
-    while (h->active) evhttp_connection_free(h->active->con);
+    while (h->active) drop(h->active);
     if (h->ev) evhttp_free(h->ev);
     while (h->dirty_head) {
         m5_http_req *r = h->dirty_head;
