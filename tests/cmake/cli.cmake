@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 find_program(M5_PYTHON python3)
-if(M5_PYTHON AND TARGET m5-infer)
+if(M5_PYTHON AND TARGET m5-infer AND NOT CMAKE_CROSSCOMPILING)
   set(patience 1)
   if(M5_SANITIZE)
     set(patience 5)
