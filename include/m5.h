@@ -83,6 +83,28 @@ typedef struct m5_sampling {
 } m5_sampling;
 void m5_sampling_default(m5_sampling *s); /* temperature 1, top_p 1, everything else off, logprobs off, seed 0 */
 
+/* Rules over the tokens of one request: what may come next and what must (thinking budgets, grammars, typed openings). The engine asks `next` exactly once for
+ * each position, after every token before it was accepted and never for drafts that fall, so a rule needs no way back. What it says may depend on the
+ * accepted tokens and n_room alone; then P1 holds with it. Both run on the engine thread; ctx must live until DONE or m5_request_free. */
+typedef enum m5_control_say {
+    M5_CONTROL_FREE,  /* any token */
+    M5_CONTROL_MASK,  /* one of the tokens whose bit is set in mask (at least one is) */
+    M5_CONTROL_FORCE, /* *forced; no draw and no forward before it. Its logprob is 0 */
+    M5_CONTROL_END,   /* the answer ends before this position: M5_FINISH_STOP, or M5_FINISH_LOOP when *forced < 0 */
+} m5_control_say;
+enum {
+    M5_ACCEPT_UNCOUNTED = 1, /* does not count against max_tokens */
+    M5_ACCEPT_NO_STOP = 2,   /* its text is told at once and not searched for stop strings */
+    M5_ACCEPT_GO_ON = 4,     /* an end token only: it is dropped and the answer goes on with `next` */
+};
+typedef struct m5_control {
+    void *ctx;
+    /* n_room: tokens that the context still holds, this one included (>= 1). mask: (n_vocab + 63) / 64 words, to be written in full for MASK. */
+    m5_control_say (*next)(void *ctx, int n_room, uint64_t *mask, int32_t *forced);
+    /* A drawn or forced token, before its TOKEN event; end tokens (is_end) too. Returns M5_ACCEPT_ flags. */
+    unsigned (*accept)(void *ctx, int32_t id, bool is_end);
+} m5_control;
+
 typedef struct m5_gen_params {
     const int32_t *ids;        /* prompt, copied at submit; at least one token */
     size_t n_ids;
@@ -92,10 +114,11 @@ typedef struct m5_gen_params {
     int n_stop;
     bool ignore_eos;
     bool keep_special;         /* control tokens appear in the text */
+    const m5_control *control; /* copied; NULL = none */
     bool replay;               /* earlier answers in the prompt may take the tokens that were sampled, where the text is the same (chat turns) */
 } m5_gen_params;
 
-typedef enum m5_finish { M5_FINISH_NONE, M5_FINISH_STOP, M5_FINISH_LENGTH, M5_FINISH_CANCELLED, M5_FINISH_ERROR } m5_finish;
+typedef enum m5_finish { M5_FINISH_NONE, M5_FINISH_STOP, M5_FINISH_LENGTH, M5_FINISH_LOOP, M5_FINISH_CANCELLED, M5_FINISH_ERROR } m5_finish;
 
 typedef struct m5_token_prob {
     int32_t id;
@@ -111,7 +134,8 @@ typedef struct m5_usage {
 typedef enum m5_event_kind { M5_EVENT_START /* prompt done */, M5_EVENT_TOKEN, M5_EVENT_DONE } m5_event_kind;
 typedef struct m5_event {
     m5_event_kind kind;
-    int32_t id;                /* TOKEN: the sampled id */
+    int32_t id;                /* TOKEN: the sampled or forced id */
+    bool forced;               /* TOKEN: put by a rule, not drawn */
     const char *text;          /* TOKEN and DONE: bytes that became certain (whole characters, stop strings held back), may be empty */
     size_t n_text;
     float logprob;             /* when asked for */

@@ -308,13 +308,18 @@ static int fill_request(m5_request *r, const m5_engine *e, const m5_gen_params *
     int room = e->n_ctx - (int)p->n_ids;
     r->max_tokens = p->max_tokens < 0 || p->max_tokens > room ? room : p->max_tokens;
     r->n_prompt = (int)p->n_ids;
-    r->cap_ids = r->n_prompt + r->max_tokens;
+    r->cap_ids = p->control ? e->n_ctx : r->n_prompt + r->max_tokens; /* uncounted tokens need room too */
     r->ignore_eos = p->ignore_eos;
     r->replay = p->replay;
     r->sampling = p->sampling;
     r->ids = m5_alloc(M5_MEM_REQUEST, (size_t)r->cap_ids * sizeof(*r->ids));
     r->bias = m5_alloc(M5_MEM_REQUEST, (size_t)p->sampling.n_bias * sizeof(*r->bias));
     if (!r->ids || !r->bias) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for a request of %d tokens", r->cap_ids);
+    if (p->control) {
+        r->control = *p->control;
+        r->mask = m5_calloc(M5_MEM_REQUEST, (size_t)m5_model_config(e->model)->n_vocab / 64 + 1, sizeof *r->mask);
+        if (!r->mask) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for a token mask");
+    }
     memcpy(r->ids, p->ids, p->n_ids * sizeof(*r->ids));
     r->n_marks = m5_marks_find(e->tokenizer, r->ids, r->n_prompt, r->marks);
     if (p->sampling.n_bias > 0) memcpy(r->bias, p->sampling.bias, (size_t)p->sampling.n_bias * sizeof(*r->bias));
@@ -391,6 +396,7 @@ void m5_request_unref(m5_request *r)
     if (atomic_fetch_sub(&r->refs, 1) > 1) return;
     m5_free(r->ids);
     m5_free(r->bias);
+    m5_free(r->mask);
     m5_stop_free(r->stop);
     m5_decoder_free(r->decoder);
     m5_buf_free(&r->decoded);

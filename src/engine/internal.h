@@ -39,6 +39,10 @@ struct m5_request {
     m5_decoder *decoder;        /* NULL without a tokenizer */
     bool ignore_eos, replay;
     int n_replayed;
+    m5_control control;         /* control.next NULL = none */
+    uint64_t *mask;             /* what control said of the position to be drawn next; NULL without control */
+    bool masked;
+    int n_counted;              /* generated tokens that count against max_tokens */
     int max_tokens;             /* already bounded by the context */
     int32_t *ids;               /* prompt with room for max_tokens; moves to the slot at admission */
     int n_prompt, cap_ids;

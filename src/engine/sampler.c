@@ -220,15 +220,26 @@ static void fill_logprobs(m5_sampler *s, const m5_sample_in *in, m5_sample_out *
     out->n_top = n;
 }
 
-/* Logits after bias and penalties: the caller's array itself when there is nothing to change. */
+static void apply_mask(float *l, int n, const uint64_t *mask)
+{
+    for (int w = 0; w * 64 < n; w++) {
+        if (mask[w] == UINT64_MAX) continue;
+        int end = (w + 1) * 64 < n ? (w + 1) * 64 : n;
+        for (int i = w * 64; i < end; i++)
+            if (!(mask[w] >> (i & 63) & 1)) l[i] = -INFINITY;
+    }
+}
+
+/* Logits after mask, bias and penalties: the caller's array itself when there is nothing to change. */
 static const float *adjusted(m5_sampler *s, const m5_sample_in *in)
 {
     const m5_sampling *p = in->params;
     bool repeat = p->repetition_penalty != 1 && p->penalty_last_n != 0;
     bool count = (p->presence_penalty != 0 || p->frequency_penalty != 0) && in->n_ids > in->n_prompt;
-    if (!p->n_bias && !repeat && !count) return in->logits;
+    if (!in->mask && !p->n_bias && !repeat && !count) return in->logits;
     float *l = s->logits;
     memcpy(l, in->logits, (size_t)s->n_vocab * sizeof(*l));
+    if (in->mask) apply_mask(l, s->n_vocab, in->mask);
     for (int i = 0; i < p->n_bias; i++) {
         int32_t id = p->bias[i].id;
         if (id >= s->n_vocab) continue;
@@ -407,7 +418,7 @@ int m5_sampler_draw(m5_sampler *s, const m5_sample_in *in, m5_sample_out *out, m
     float max = max_of(l, s->n_vocab);
     if (max == -INFINITY) {
         if (max_of(in->logits, s->n_vocab) == -INFINITY) return m5_error_set(err, M5_ERR_INTERNAL, "the model gave no logit that is a number");
-        return m5_error_set(err, M5_ERR_ARG, "logit_bias forbids every token");
+        return m5_error_set(err, M5_ERR_ARG, in->mask ? "the grammar and logit_bias together forbid every token" : "logit_bias forbids every token");
     }
     s->n_cand = 0;
     if (p->temperature == 0 || max == INFINITY)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Logits + history + seed -> token, and log-probabilities. Pure: no engine, no clock, no state between calls but scratch memory.
- * Room: engine/sampler.c. Not here: grammar masks, thinking control, stop rules.
+ * Room: engine/sampler.c. Not here: where masks come from, thinking control, stop rules.
  *
  * Order of one draw (the order of Hugging Face's processors and warpers; each filter works on what the one before left, renormalised):
- *   logit_bias -> repetition_penalty -> presence and frequency penalty -> [temperature 0: largest logit, lowest id on ties, end]
+ *   mask -> logit_bias -> repetition_penalty -> presence and frequency penalty -> [temperature 0: largest logit, lowest id on ties, end]
  *   -> temperature -> top_k -> top_p -> min_p -> typical_p -> draw
  * Ties at the edge of top_k, top_p and typical_p go to the lower id. Ids at or above n_vocab (rows that only pad the matrix) are never drawn.
  * NaN counts as minus infinity.
@@ -32,6 +32,7 @@ typedef struct m5_sample_in {
     const float *logits;   /* [n_row], left unchanged */
     const int32_t *ids;    /* every token before this position: prompt, then generated */
     size_t n_ids, n_prompt;
+    const uint64_t *mask;  /* NULL, or a bit for each id below n_vocab: only ids with a set bit are drawn */
 } m5_sample_in;
 
 typedef struct m5_sample_out {

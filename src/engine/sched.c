@@ -305,20 +305,26 @@ static int slice_rows(const m5_engine *e, int n_decode)
     return n < e->prefill_chunk ? (int)n : e->prefill_chunk;
 }
 
-/* Decoding sequences first, one row each; then the prompts, oldest first, each with an equal share of the slice so that a short one is not stuck behind
+/* Decoding sequences first; then the prompts, oldest first, each with an equal share of the slice so that a short one is not stuck behind
  * a long one. What a share leaves over goes on to the next. Returns the number of runs. */
 static int pack(m5_engine *e, int *n_prompt_rows)
 {
-    int n_run = 0, n_prefill = 0;
+    int n_run = 0, n_prefill = 0, n_beside = 0;
+    int most = 1 + e->prefill_chunk / e->n_parallel; /* rows of one answer: its drawn token, or many that its rules forced */
     for (int i = 0; i < e->n_parallel; i++) {
         m5_slot *s = &e->slots[i];
         if (!s->req) continue;
-        if (s->req->started)
-            add_run(e, &n_run, s, pending(s));
-        else
+        if (s->req->started) {
+            int n = pending(s) < most ? pending(s) : most;
+            add_run(e, &n_run, s, n);
+            n_beside += n - 1;
+        } else {
             n_prefill++;
+        }
     }
-    int rows = slice_rows(e, n_run), left = rows;
+    int rows = slice_rows(e, n_run);
+    if (rows > e->prefill_chunk - n_beside) rows = e->prefill_chunk - n_beside;
+    int left = rows;
     uint64_t done = 0;
     for (int k = n_prefill; k > 0 && left > 0; k--) {
         m5_slot *next = NULL;
@@ -379,52 +385,111 @@ static void start(m5_engine *e, m5_slot *s)
     deliver(r, &(m5_event){.kind = M5_EVENT_START, .id = -1, .text = "", .stop_id = -1});
 }
 
+/* Ends a run whose held-back text went out already with its last token. */
+static void end_at_stop(m5_engine *e, m5_slot *s, int hit)
+{
+    m5_request *r = s->req;
+    m5_buf_clear(&r->certain);
+    leave_slot(e, s, true);
+    finish(r, M5_FINISH_STOP, -1, m5_stop_string(r->stop, hit), NULL);
+}
+
+/* The next token of a sequence, drawn or forced: counted, told, and the run ended when it was the last. False when the run has ended. *dropped: it was an end
+ * token that the request's rules do not take for the end. */
+static bool settle(m5_engine *e, m5_slot *s, const m5_sample_out *tok, bool forced, bool *dropped)
+{
+    m5_request *r = s->req;
+    m5_error why = {0};
+    bool end = !r->ignore_eos && is_end(e, tok->id);
+    *dropped = end;
+    unsigned how = r->control.accept ? r->control.accept(r->control.ctx, tok->id, end) : 0;
+    r->n_generated++;
+    if (!(how & M5_ACCEPT_UNCOUNTED)) r->n_counted++;
+    pthread_mutex_lock(&e->lock);
+    e->status.n_generated_tokens++;
+    pthread_mutex_unlock(&e->lock);
+    if (end && !(how & M5_ACCEPT_GO_ON)) {
+        end_run(e, s, M5_FINISH_STOP, tok->id);
+        return false;
+    }
+    if (!end) {
+        s->ids[s->n_ids++] = tok->id;
+        m5_buf_clear(&r->decoded);
+        m5_buf_clear(&r->certain);
+        int rc = r->decoder ? m5_decoder_push(r->decoder, tok->id, &r->decoded) : 0, hit = -1;
+        if (!rc && how & M5_ACCEPT_NO_STOP)
+            m5_buf_append(&r->certain, r->decoded.p, r->decoded.n);
+        else if (!rc)
+            hit = m5_stop_push(r->stop, r->decoded.p, r->decoded.n, &r->certain);
+        if (rc || r->decoded.failed || r->certain.failed) {
+            m5_error_set(&why, rc ? rc : M5_ERR_NOMEM, "the text of token %d could not be made: %s", (int)tok->id, m5_err_name(rc ? rc : M5_ERR_NOMEM));
+            fail_run(e, s, &why);
+            return false;
+        }
+        m5_event ev = {.kind = M5_EVENT_TOKEN, .id = tok->id, .forced = forced, .text = r->certain.p ? r->certain.p : "", .n_text = r->certain.n, .stop_id = -1};
+        ev.logprob = tok->logprob;
+        ev.top = tok->top;
+        ev.n_top = tok->n_top;
+        deliver(r, &ev);
+        if (hit >= 0) {
+            end_at_stop(e, s, hit);
+            return false;
+        }
+    }
+    if (r->n_counted >= r->max_tokens || s->n_ids >= e->n_ctx) {
+        end_run(e, s, M5_FINISH_LENGTH, -1);
+        return false;
+    }
+    return true;
+}
+
+/* Asks the request's rules what the next position may hold, and puts what they force. Afterwards r->masked says whether r->mask bounds the next draw. Sets
+ * *n_forced to the tokens put. False when the run has ended. */
+static bool consult(m5_engine *e, m5_slot *s, int *n_forced)
+{
+    m5_request *r = s->req;
+    bool dropped;
+    *n_forced = 0;
+    r->masked = false;
+    while (r->control.next) {
+        m5_sample_out tok = {.id = -1};
+        m5_control_say say = r->control.next(r->control.ctx, e->n_ctx - s->n_ids, r->mask, &tok.id);
+        if (say == M5_CONTROL_END) {
+            end_run(e, s, tok.id < 0 ? M5_FINISH_LOOP : M5_FINISH_STOP, -1);
+            return false;
+        }
+        r->masked = say == M5_CONTROL_MASK;
+        if (say != M5_CONTROL_FORCE) break;
+        if (!settle(e, s, &tok, true, &dropped)) return false;
+        if (!dropped) ++*n_forced;
+    }
+    return true;
+}
+
 /* Draws the next token of a sequence from its logits, tells it, and ends the run when it was the last. */
 static void advance(m5_engine *e, m5_slot *s, const float *logits)
 {
     m5_request *r = s->req;
     m5_error why = {0};
-    if (!r->started) start(e, s);
-    if (r->max_tokens == 0) {
-        end_run(e, s, M5_FINISH_LENGTH, -1);
-        return;
+    int n_forced;
+    bool dropped;
+    if (!r->started) {
+        start(e, s);
+        if (r->max_tokens == 0) {
+            end_run(e, s, M5_FINISH_LENGTH, -1);
+            return;
+        }
+        if (!consult(e, s, &n_forced) || n_forced) return;
     }
     m5_sample_out drawn;
     m5_sample_in in = {.params = &r->sampling, .logits = logits, .ids = s->ids, .n_ids = (size_t)s->n_ids, .n_prompt = (size_t)r->n_prompt};
+    if (r->masked) in.mask = r->mask;
     if (m5_sampler_draw(e->sampler, &in, &drawn, &why)) {
         fail_run(e, s, &why);
         return;
     }
-    r->n_generated++;
-    pthread_mutex_lock(&e->lock);
-    e->status.n_generated_tokens++;
-    pthread_mutex_unlock(&e->lock);
-    if (!r->ignore_eos && is_end(e, drawn.id)) {
-        end_run(e, s, M5_FINISH_STOP, drawn.id);
-        return;
-    }
-    s->ids[s->n_ids++] = drawn.id;
-    m5_buf_clear(&r->decoded);
-    m5_buf_clear(&r->certain);
-    int rc = r->decoder ? m5_decoder_push(r->decoder, drawn.id, &r->decoded) : 0;
-    int hit = rc ? -1 : m5_stop_push(r->stop, r->decoded.p, r->decoded.n, &r->certain);
-    if (rc || r->decoded.failed || r->certain.failed) {
-        m5_error_set(&why, rc ? rc : M5_ERR_NOMEM, "the text of token %d could not be made: %s", (int)drawn.id, m5_err_name(rc ? rc : M5_ERR_NOMEM));
-        fail_run(e, s, &why);
-        return;
-    }
-    m5_event ev = {.kind = M5_EVENT_TOKEN, .id = drawn.id, .text = r->certain.p ? r->certain.p : "", .n_text = r->certain.n, .stop_id = -1};
-    ev.logprob = drawn.logprob;
-    ev.top = drawn.top;
-    ev.n_top = drawn.n_top;
-    deliver(r, &ev);
-    if (hit >= 0) {
-        m5_buf_clear(&r->certain);
-        leave_slot(e, s, true);
-        finish(r, M5_FINISH_STOP, -1, m5_stop_string(r->stop, hit), NULL);
-    } else if (r->n_generated >= r->max_tokens) {
-        end_run(e, s, M5_FINISH_LENGTH, -1);
-    }
+    if (!settle(e, s, &drawn, false, &dropped) || !consult(e, s, &n_forced)) return;
+    if (dropped && n_forced == 0) end_run(e, s, M5_FINISH_STOP, drawn.id); /* nothing came instead */
 }
 
 /* ---- the loop ---- */

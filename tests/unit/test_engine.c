@@ -159,6 +159,87 @@ static void test_text(void)
     m5_engine_close(e);
 }
 
+/* A rule that plays a script: for each position 'f' forces the next letter of `put`, 'm' allows that letter alone, '.' leaves the choice, 'e' ends, 'l' ends as a
+ * loop; past its end everything is free. The first n_uncounted tokens do not count and are not searched for stops. */
+typedef struct script {
+    const char *say, *put;
+    int n_next, n_accept, n_uncounted, n_end, n_put;
+    int rooms[64];
+    bool go_on;
+} script;
+
+static m5_control_say script_next(void *ctx, int n_room, uint64_t *mask, int32_t *forced)
+{
+    script *c = ctx;
+    char how = (size_t)c->n_next < strlen(c->say) ? c->say[c->n_next] : '.';
+    if (c->n_next < 64) c->rooms[c->n_next] = n_room;
+    c->n_next++;
+    switch (how) {
+    case 'f': *forced = c->put[c->n_put++]; return M5_CONTROL_FORCE;
+    case 'm':
+        memset(mask, 0, (FAKE_VOCAB + 63) / 64 * sizeof *mask);
+        mask[c->put[c->n_put] / 64] |= (uint64_t)1 << (c->put[c->n_put] % 64);
+        c->n_put++;
+        return M5_CONTROL_MASK;
+    case 'e': *forced = 0; return M5_CONTROL_END;
+    case 'l': *forced = -1; return M5_CONTROL_END;
+    default: return M5_CONTROL_FREE;
+    }
+}
+
+static unsigned script_accept(void *ctx, int32_t id, bool is_end)
+{
+    script *c = ctx;
+    c->n_end += is_end;
+    if (is_end) return c->go_on ? M5_ACCEPT_GO_ON | M5_ACCEPT_UNCOUNTED : 0;
+    return c->n_accept++ < c->n_uncounted && id >= 0 ? M5_ACCEPT_UNCOUNTED | M5_ACCEPT_NO_STOP : 0;
+}
+
+static void run_script(m5_engine *e, const char *say, const char *put, script c, m5_gen_params p)
+{
+    c.say = say;
+    c.put = put;
+    m5_control control = {.ctx = &c, .next = script_next, .accept = script_accept};
+    p.control = &control;
+    run_job(e, J, &p);
+    /* `next` is asked once a position, with the room that is left there: dropped end tokens take none. */
+    for (int i = 1; i < c.n_next && i < 64; i++) T_CHECK(c.rooms[i] == c.rooms[i - 1] - 1 || (c.n_end && c.rooms[i] == c.rooms[i - 1]), "%s", say);
+}
+
+static bool said(const char *text) { return J->n_text == strlen(text) && memcmp(J->text, text, J->n_text) == 0; }
+
+static void test_control(void)
+{
+    m5_engine *e = open_engine(100, 2, 0, 8);
+    const int32_t count[] = {FAKE_COUNT, 'a' - 1}, end[] = {FAKE_END, 7};
+    m5_gen_params p = params(count, 2, 5);
+    p.sampling.n_top_logprobs = 0;
+    run_script(e, "....", "", (script){0}, p);
+    T_CHECK(said("abcde") && J->done.finish == M5_FINISH_LENGTH, "%.*s", (int)J->n_text, J->text);
+    run_script(e, "ff..m", "xyQ", (script){0}, p); /* the count goes on from what was forced */
+    T_CHECK(said("xyz{Q"), "%.*s", (int)J->n_text, J->text);
+    run_script(e, "..fffffffffffffffffffffff", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", (script){.n_uncounted = 20}, p); /* more forced rows than one forward takes */
+    T_CHECK(said("abABCDEFGHIJKLMNOPQRSTUVW"), "%.*s", (int)J->n_text, J->text);
+    T_EQ_INT(J->done.usage.n_generated, 25);
+    run_script(e, "..e", "", (script){0}, p);
+    T_CHECK(said("ab") && J->done.finish == M5_FINISH_STOP && J->done.stop_id == -1);
+    run_script(e, "..l", "", (script){0}, p);
+    T_CHECK(said("ab") && J->done.finish == M5_FINISH_LOOP);
+    const char *stop[] = {"cd", "fgh"};
+    p.stop = stop, p.n_stop = 2, p.max_tokens = 50;
+    run_script(e, "", "", (script){.n_uncounted = 4}, p); /* "cd" lies where stops are not looked for */
+    T_CHECK(said("abcde") && J->done.finish == M5_FINISH_STOP && strcmp(J->stop_string, "fgh") == 0);
+    /* To the end of the context: uncounted tokens have room, nothing is written past it. */
+    p = params(count, 2, 5);
+    run_script(e, "", "", (script){.n_uncounted = 1000}, p);
+    T_CHECK(J->n_ids == 98 && J->done.finish == M5_FINISH_LENGTH);
+    /* An end token that is dropped: something forced must come instead, or it is the end after all. */
+    p = params(end, 2, 5);
+    run_script(e, ".f.", "k", (script){.go_on = true}, p);
+    T_CHECK(said("k") && J->done.finish == M5_FINISH_STOP && J->done.stop_id == FAKE_END_ID && J->done.usage.n_generated == 3);
+    m5_engine_close(e);
+}
+
 static void test_limits(void)
 {
     m5_engine *e = open_engine(20, 1, 0, 0);
@@ -470,6 +551,7 @@ int main(void)
     test_open();
     test_plain();
     test_text();
+    test_control();
     test_limits();
     test_company();
     test_queue();

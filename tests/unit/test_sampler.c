@@ -79,7 +79,7 @@ static int draw(m5_sampler *s, const m5_sampling *p, const float *logits, uint64
     static int32_t ids[70000];
     m5_sample_out tmp;
     m5_error err = {0};
-    m5_sample_in in = {p, logits, ids, (size_t)position, (size_t)position};
+    m5_sample_in in = {p, logits, ids, (size_t)position, (size_t)position, NULL};
     int rc = m5_sampler_draw(s, &in, out ? out : &tmp, &err);
     return rc ? rc : (out ? out : &tmp)->id;
 }
@@ -171,7 +171,7 @@ static void test_against_transformers(void)
         m5_sampler *s = NULL;
         m5_sample_out out = {0};
         T_EQ_INT(m5_sampler_new(&s, n_vocab, n_vocab, NULL), 0);
-        m5_sample_in in = {&p, logits, hist, (size_t)n_hist, (size_t)n_hist};
+        m5_sample_in in = {&p, logits, hist, (size_t)n_hist, (size_t)n_hist, NULL};
         T_EQ_INT(m5_sampler_draw(s, &in, &out, &err), 0);
         const int32_t *id;
         const float *w;
@@ -238,6 +238,37 @@ static void test_frequencies(void)
     m5_sampler_free(s);
 }
 
+static void test_mask(void)
+{
+    enum { N = 70 };
+    float logits[N];
+    for (int i = 0; i < N; i++) logits[i] = (float)(i % 7);
+    m5_sampler *s;
+    m5_sampling p;
+    m5_error err = {0};
+    m5_sample_out out;
+    m5_sampling_default(&p);
+    T_EQ_INT(m5_sampler_new(&s, N, N, NULL), 0);
+    const int32_t ids[] = {1, 2};
+    uint64_t mask[2] = {(uint64_t)1 << 3 | (uint64_t)1 << 10, (uint64_t)1 << 4}; /* 3, 10 and 68 */
+    m5_sample_in in = {&p, logits, ids, 2, 2, mask};
+    bool seen[N] = {0};
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        p.seed = seed;
+        T_EQ_INT(m5_sampler_draw(s, &in, &out, &err), 0);
+        seen[out.id] = true;
+    }
+    for (int i = 0; i < N; i++) T_CHECK(seen[i] == (i == 3 || i == 10 || i == 68), "id %d", i);
+    /* Log-probabilities stay those of the model: the mask bounds the choice, not what is told about it. */
+    p.temperature = 0, p.n_top_logprobs = 1;
+    T_EQ_INT(m5_sampler_draw(s, &in, &out, &err), 0);
+    T_EQ_INT(out.id, 68); /* 68 mod 7 = 5, the largest of the three */
+    T_CHECK(out.n_top == 1 && out.top[0].id == 6 && out.logprob < out.top[0].logprob);
+    mask[0] = mask[1] = 0;
+    T_EQ_INT(m5_sampler_draw(s, &in, &out, &err), M5_ERR_ARG);
+    m5_sampler_free(s);
+}
+
 static void test_penalties(void)
 {
     enum { N = 8 };
@@ -249,7 +280,7 @@ static void test_penalties(void)
     m5_sample_out out;
     m5_sampling_default(&p);
     T_EQ_INT(m5_sampler_new(&s, N, N, NULL), 0);
-    m5_sample_in in = {&p, logits, ids, 7, 4};
+    m5_sample_in in = {&p, logits, ids, 7, 4, NULL};
     const int32_t *id;
     const float *w;
     struct {
@@ -378,6 +409,7 @@ int main(void)
     test_against_transformers();
     test_greedy_and_pads();
     test_frequencies();
+    test_mask();
     test_penalties();
     test_logprobs();
     test_allocates_nothing_and_leaves_logits();
