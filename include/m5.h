@@ -27,6 +27,7 @@ typedef struct m5_engine_options {
     int kv_type;           /* m5_kv_type, backend/cpu.h */
     void (*progress)(void *ctx, double fraction, const char *what);
     void *progress_ctx;
+    uint64_t memory_bytes;    /* budget of weights, sequences and prompt cache together; 0 = 85 % of the machine's memory */
     uint64_t cache_ram_bytes; /* kept prompt state; 0 = a quarter of what is free beside the weights, at most 8 GiB */
     bool no_cache;            /* keep no prompt state between requests */
     const char *cache_dir;    /* folder for prompt state that survives the process; NULL = none */
@@ -162,7 +163,8 @@ void m5_request_free(m5_request *r);
 typedef struct m5_engine_status {
     int n_running, n_waiting;
     uint64_t n_prompt_tokens, n_generated_tokens, n_requests;
-    uint64_t last_step_us;      /* m5_time_us() of the last finished step */
+    uint64_t n_preempted;       /* times that a request gave its memory to others and went on later */
+    uint64_t last_step_us;      /* m5_time_us() of the last finished step, or of the end of idleness */
     bool busy;
     /* kept prompt state */
     uint64_t cache_bytes, n_cache_nodes, n_cache_checkpoints, n_cache_lookups, n_cache_hits, n_cache_hit_tokens, n_cache_evicted_bytes;

@@ -109,6 +109,7 @@ int m5_cli_engine_options(m5_engine_options *out, const m5_cli_opts *o, m5_cli_l
         .n_parallel = o->parallel,
         .n_queue = o->queue,
         .prefill_chunk = o->chunk,
+        .memory_bytes = (uint64_t)o->memory_mib << 20,
         .cache_ram_bytes = o->cache_ram_mib > 0 ? (uint64_t)o->cache_ram_mib << 20 : 0,
         .no_cache = o->cache_ram_mib == 0,
         .checkpoint_every = o->checkpoint_every,

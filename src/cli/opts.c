@@ -44,6 +44,8 @@ static const option options[] = {
     {"parallel", 0, OPT_INT, "N", AT(parallel), CMD_BENCH, GROUP_MODEL, 1, 256,
      "sequences that decode together (default 1); figures are sums over them"},
     {"queue", 0, OPT_INT, "N", AT(queue), CMD_SERVE, GROUP_MODEL, 1, 1 << 20, "requests that may wait (default 64); more are refused with 429"},
+    {"memory", 0, OPT_INT, "MIB", AT(memory_mib), ENGINE, GROUP_MODEL, 1, 1 << 30,
+     "budget for weights, running sequences and prompt cache together (default: 85 % of the machine's memory)"},
     {"cache-ram", 0, OPT_INT, "MIB", AT(cache_ram_mib), ENGINE, GROUP_MODEL, 0, 1 << 30,
      "memory for prompt state that outlives its request (default: a quarter of what is free, at most 8192; 0: keep none)"},
     {"cache-dir", 0, OPT_STR, "FOLDER", AT(cache_dir), ENGINE | CMD_GENERATE | CMD_CACHE, GROUP_MODEL, 0, 0,

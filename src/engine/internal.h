@@ -44,8 +44,9 @@ struct m5_request {
     bool masked;
     int n_counted;              /* generated tokens that count against max_tokens */
     int max_tokens;             /* already bounded by the context */
-    int32_t *ids;               /* prompt with room for max_tokens; moves to the slot at admission */
-    int n_prompt, cap_ids;
+    int32_t *ids;               /* prompt with room for max_tokens; moves to the slot at admission and comes back when it has to make room */
+    int n_prompt, n_ids, cap_ids; /* n_ids: prompt and what was generated before it had to make room */
+    uint64_t wait_left;         /* goes on when e->n_left is another number, or nothing else runs; set when it had to make room */
 
     int marks[M5_MAX_MARKS];    /* message boundaries of the prompt */
     int n_marks;
@@ -88,6 +89,7 @@ struct m5_engine {
     m5_error *run_err;          /* [n_parallel] */
     float *logits;              /* [n_parallel, n_vocab] */
     uint64_t tick;              /* admissions so far: orders slots by use */
+    uint64_t n_left;            /* requests that have left their slot for good, from 1 on */
     double us_per_row;          /* measured cost of a prompt row; 0 = not known yet */
 
     pthread_mutex_t lock;

@@ -76,6 +76,7 @@ static void leave_slot(m5_engine *e, m5_slot *s, bool keep)
     if (keep) keep_state(e, s, true);
     m5_seq_reset(s->seq);
     s->n_ids = 0;
+    e->n_left++;
     pthread_mutex_lock(&e->lock);
     e->status.n_running--;
     pthread_mutex_unlock(&e->lock);
@@ -190,30 +191,50 @@ static void replay_answers(m5_engine *e, m5_slot *s, m5_request *r)
     restore_files(e, s);
 }
 
+/* To the head of the line, until another request has ended; false when no other runs. */
+static bool put_back(m5_engine *e, m5_request *r)
+{
+    pthread_mutex_lock(&e->lock);
+    bool others = e->status.n_running > 1;
+    if (others) {
+        r->wait_left = e->n_left;
+        r->next = e->queue_head;
+        e->queue_head = r;
+        if (!e->queue_tail) e->queue_tail = r;
+        e->status.n_waiting++;
+        e->status.n_running--;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return others;
+}
+
 static void admit(m5_engine *e, m5_slot *s, m5_request *r)
 {
     m5_error why = {0};
     m5_prefix_match match;
-    r->t_admit_us = m5_time_us();
+    bool again = r->t_admit_us > 0; /* it had to make room once */
     while (!s->seq && m5_seq_new(&s->seq, e->model, &why) && make_room(e)) {
     }
     if (!s->seq) {
+        if (put_back(e, r)) return;
         pthread_mutex_lock(&e->lock);
         e->status.n_running--;
         pthread_mutex_unlock(&e->lock);
         finish(r, M5_FINISH_ERROR, -1, NULL, &why);
         return;
     }
+    if (!again) r->t_admit_us = m5_time_us();
     m5_free(s->ids);
     s->ids = r->ids;
-    s->n_ids = r->n_prompt;
+    s->n_ids = r->n_ids;
     s->cap_ids = r->cap_ids;
     r->ids = NULL;
     s->req = r;
     s->admitted = ++e->tick;
     restore_files(e, s);
-    if (r->replay) replay_answers(e, s, r);
+    if (r->replay && !again) replay_answers(e, s, r);
     m5_prefix_resume(e->prefix, s->seq, s->ids, s->n_ids, &match);
+    if (again) return;
     r->n_cached = match.n_resumed;
     log_match(e, s, &match);
 }
@@ -273,6 +294,7 @@ static void admit_waiting(m5_engine *e)
     for (;;) {
         pthread_mutex_lock(&e->lock);
         m5_request *r = e->status.n_running < e->n_parallel ? e->queue_head : NULL;
+        if (r && r->wait_left == e->n_left && e->status.n_running > 0) r = NULL;
         if (r && better_wait(e, r)) r = NULL;
         if (r) {
             e->queue_head = r->next;
@@ -284,6 +306,31 @@ static void admit_waiting(m5_engine *e)
         if (!r) return;
         admit(e, idle_slot(e), r);
     }
+}
+
+/* The request that came last gives its memory to the others: its state goes to the prompt cache, to disk too where there is one, and it waits in line. False
+ * when there is no other. */
+static bool preempt(m5_engine *e)
+{
+    m5_slot *last = NULL;
+    for (int i = 0; i < e->n_parallel; i++)
+        if (e->slots[i].req && (!last || e->slots[i].admitted > last->admitted)) last = &e->slots[i];
+    m5_request *r = last->req;
+    if (!put_back(e, r)) return false;
+    m5_log(M5_LOG_WARN, "memory for sequences is used up: a request of %d tokens waits for another to end", last->n_ids);
+    keep_state(e, last, true);
+    m5_store_flush(e->store); /* the pages are free only when they are written */
+    m5_store_reap(e->store);
+    m5_seq_reset(last->seq);
+    m5_buf_clear(&r->certain); /* told already */
+    r->ids = last->ids;
+    r->n_ids = last->n_ids;
+    r->cap_ids = last->cap_ids;
+    *last = (m5_slot){.seq = last->seq};
+    pthread_mutex_lock(&e->lock);
+    e->status.n_preempted++;
+    pthread_mutex_unlock(&e->lock);
+    return true;
 }
 
 /* ---- packing ---- */
@@ -342,27 +389,29 @@ static int pack(m5_engine *e, int *n_prompt_rows)
     return n_run;
 }
 
-/* One forward; when memory is short, again with less kept state; then run by run, so that only the requests that cannot go on fail. run_err says
- * which; a run's logits stand at its own row either way. */
-static void forward(m5_engine *e, int n_run)
+/* One forward; when memory is short, again with less kept state. run_err says which runs failed; the logits stand at each run's own row. Returns
+ * M5_ERR_NOMEM when the memory of sequences does not hold all runs together; nothing has happened then. */
+static int forward(m5_engine *e, int n_run)
 {
     m5_error why = {0};
     size_t n_vocab = (size_t)m5_model_config(e->model)->n_vocab;
     int rc = m5_model_forward(e->model, e->runs, n_run, e->logits, &why);
     while (rc == M5_ERR_NOMEM && make_room(e)) rc = m5_model_forward(e->model, e->runs, n_run, e->logits, &why);
     for (int i = 0; i < n_run; i++) e->run_err[i] = (m5_error){0};
-    if (!rc) return;
+    if (!rc || (rc == M5_ERR_NOMEM && n_run > 1)) return rc;
     if (n_run == 1) {
         e->run_err[0] = why;
         e->run_err[0].code = rc;
-        return;
+        return rc;
     }
+    /* One by one, so that only the requests that cannot go on fail. */
     size_t row = 0;
     for (int i = 0; i < n_run; i++) {
         rc = m5_model_forward(e->model, &e->runs[i], 1, e->logits + row * n_vocab, &e->run_err[i]);
         e->run_err[i].code = rc;
         row += (size_t)e->runs[i].n_out;
     }
+    return 0;
 }
 
 /* ---- drawing ---- */
@@ -537,7 +586,7 @@ static void step(m5_engine *e)
     int n_prompt_rows = 0, n_run = pack(e, &n_prompt_rows);
     if (!n_run) return;
     uint64_t t0 = m5_time_us();
-    forward(e, n_run);
+    while (forward(e, n_run) == M5_ERR_NOMEM && preempt(e)) n_run = pack(e, &n_prompt_rows);
     uint64_t t1 = m5_time_us();
     int n_rows = 0;
     for (int i = 0; i < n_run; i++) n_rows += e->runs[i].n_tok;

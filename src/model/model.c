@@ -211,6 +211,10 @@ m5_cpu *m5_model_cpu(m5_model *m)
 {
     return m->cpu;
 }
+void m5_model_set_state_budget(m5_model *m, uint64_t bytes)
+{
+    m->pool.budget_bytes = bytes;
+}
 const float *m5_model_hidden(const m5_model *m)
 {
     return m->hidden;

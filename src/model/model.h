@@ -19,7 +19,7 @@ typedef struct m5_model_options {
     int page_tok;           /* 0 = 64 */
     int max_batch_tok;      /* rows in one forward; 0 = 512 */
     int max_draft;          /* rows of a run with hold; 0 = 16, at most 32 */
-    uint64_t state_bytes;   /* budget for pages and rows; 0 = no limit but memory */
+    uint64_t state_bytes;   /* budget for pages and rows; 0 = no limit but memory; m5_model_set_state_budget may change it */
     bool no_repack;
     bool mtp;               /* keep the next-token head's K and V beside the model's: model/mtp.h; ignored when the file has no such head */
     void (*progress)(void *ctx, double fraction, const char *what); /* may be NULL */
@@ -31,6 +31,8 @@ void m5_model_close(m5_model *m); /* every sequence must be freed before */
 const m5_config *m5_model_config(const m5_model *m);
 const m5_weights *m5_model_weights(const m5_model *m);
 m5_cpu *m5_model_cpu(m5_model *m);
+/* For who plans memory once the sizes of the model are known. 0 = no limit but memory. */
+void m5_model_set_state_budget(m5_model *m, uint64_t bytes);
 
 /* A sequence: position, page table, recurrent row. Errors: M5_ERR_NOMEM when the state budget is used up. */
 int m5_seq_new(m5_seq **out, m5_model *m, m5_error *err);

@@ -21,6 +21,7 @@ static const metric metrics[] = {
     {"m5_requests_total", true, false, AT(n_requests), "Requests accepted."},
     {"m5_prompt_tokens_total", true, false, AT(n_prompt_tokens), "Prompt tokens computed, without those found in the cache."},
     {"m5_generated_tokens_total", true, false, AT(n_generated_tokens), "Tokens generated."},
+    {"m5_preemptions_total", true, false, AT(n_preempted), "Times that a request gave its memory to others and went on later."},
     {"m5_cache_bytes", false, false, AT(cache_bytes), "Bytes of kept prompt state in memory."},
     {"m5_cache_pages", false, false, AT(n_cache_nodes), "Pages of kept prompt state in memory."},
     {"m5_cache_checkpoints", false, false, AT(n_cache_checkpoints), "Recurrent checkpoints in memory."},
@@ -57,6 +58,16 @@ void m5_metrics_write(m5_buf *out, const m5_engine_status *st, uint64_t rss_byte
     }
     m5_buf_printf(out, "# HELP m5_resident_bytes Resident memory of the process.\n# TYPE m5_resident_bytes gauge\nm5_resident_bytes %llu\n",
                   (unsigned long long)rss_bytes);
+}
+
+/* A step is bounded to a few hundred milliseconds on any machine that can serve the model at all. */
+enum { STALL_S = 60 };
+
+bool m5_health_write(m5_buf *out, const m5_engine_status *st, uint64_t now_us)
+{
+    bool stalled = st->busy && now_us > st->last_step_us && now_us - st->last_step_us > (uint64_t)STALL_S * 1000000u;
+    m5_buf_printf(out, "{\"status\":\"%s\",\"running\":%d,\"waiting\":%d}", stalled ? "stalled" : "ok", st->n_running, st->n_waiting);
+    return !stalled;
 }
 
 void m5_props_write(m5_buf *out, const m5_engine_info *i, const char *model_id)

@@ -12,10 +12,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Seconds without a finished step, while work is running, after which /health reports a stall. A step is bounded to a few hundred milliseconds on any
- * machine that can serve the model at all. */
-enum { STALL_S = 60 };
-
 typedef struct server {
     const m5_server_options *opt;
     m5_http *http;
@@ -64,11 +60,9 @@ static void get_health(server *s, m5_http_req *r)
     }
     m5_engine_status st;
     m5_engine_get_status(e, &st);
-    uint64_t now = m5_time_us();
-    bool stalled = st.busy && st.last_step_us && now > st.last_step_us && now - st.last_step_us > (uint64_t)STALL_S * 1000000u;
     m5_buf b = {0};
-    m5_buf_printf(&b, "{\"status\":\"%s\",\"running\":%d,\"waiting\":%d}", stalled ? "stalled" : "ok", st.n_running, st.n_waiting);
-    reply_buf(r, stalled ? 503 : 200, &b);
+    bool ok = m5_health_write(&b, &st, m5_time_us());
+    reply_buf(r, ok ? 200 : 503, &b);
 }
 
 static void get_metrics(m5_engine *e, m5_http_req *r)

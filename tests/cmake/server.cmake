@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+m5_test(test_metrics SOURCES unit/test_metrics.c LIBS m5_server LABELS unit)
 find_package(Python3 COMPONENTS Interpreter)
 if(Python3_FOUND)
   add_test(NAME e2e_server COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/e2e/test_server.py)

@@ -52,6 +52,11 @@ void m5_model_close(m5_model *m)
 const m5_config *m5_model_config(const m5_model *m) { return &m->weights.config; }
 const m5_weights *m5_model_weights(const m5_model *m) { return &m->weights; }
 m5_cpu *m5_model_cpu(m5_model *m) { return (m5_cpu *)m; }
+void m5_model_set_state_budget(m5_model *m, uint64_t bytes)
+{
+    (void)m;
+    (void)bytes;
+}
 m5_pool *m5_cpu_pool(m5_cpu *c) { return ((m5_model *)c)->pool; }
 const char *m5_cpu_isa_name(const m5_cpu *c) { return c ? "fake" : ""; }
 size_t m5_model_kv_bytes_per_tok(const m5_model *m) { return m ? 1024 : 0; }

@@ -104,6 +104,25 @@ static void run_job(m5_engine *e, job *j, const m5_gen_params *p)
 
 static job J[64];
 
+/* Idleness is no stall: a request that ends it does not inherit the time of the last step. */
+static void test_wake(void)
+{
+    m5_engine *e = open_engine(100, 1, 0, 0);
+    m5_engine_status st;
+    const int32_t ids[] = {FAKE_COUNT, 'a'};
+    m5_gen_params p = params(ids, 2, 3);
+    run_job(e, J, &p);
+    fake.call_delay_us = 20000;
+    uint64_t before = m5_time_us();
+    T_EQ_INT(submit(e, J, &p, NULL), 0);
+    m5_engine_get_status(e, &st);
+    T_CHECK(st.last_step_us >= before);
+    job_wait(J, -1);
+    m5_request_free(J->req);
+    fake.call_delay_us = 0;
+    m5_engine_close(e);
+}
+
 static void test_plain(void)
 {
     m5_engine *e = open_engine(100, 1, 0, 0);
@@ -427,6 +446,50 @@ static void test_errors(void)
     T_EQ_INT(fake.n_seqs, 0);
 }
 
+/* Answers that do not fit together: the later one waits with its state and goes on, and both are what they are alone. */
+static void test_preempt(void)
+{
+    m5_engine *e = open_engine(1000, 4, 8, 16);
+    m5_error err = {0};
+    m5_engine_status st;
+    static int32_t prompt[4][60];
+    m5_gen_params p[4];
+    for (int k = 0; k < 4; k++) {
+        for (int i = 0; i < 60; i++) prompt[k][i] = i ? (i * 7 + k) % 256 : FAKE_HASH;
+        p[k] = params(prompt[k], 60, 80);
+        run_job(e, &J[10 + k], &p[k]);
+    }
+    fake.max_tokens_in_state = 300;
+    for (int k = 0; k < 4; k++) T_EQ_INT(submit(e, &J[k], &p[k], &err), 0);
+    for (int k = 0; k < 4; k++) job_wait(&J[k], -1);
+    for (int k = 0; k < 4; k++) {
+        T_EQ_INT(J[k].done.finish, M5_FINISH_LENGTH);
+        T_CHECK(J[k].n_start == 1 && J[k].n_done == 1 && J[k].n_ids == 80 && memcmp(J[k].ids, J[10 + k].ids, 80 * sizeof(int32_t)) == 0, "request %d", k);
+        T_EQ_INT(J[k].done.usage.n_prompt, 60);
+        m5_request_free(J[k].req);
+    }
+    m5_engine_get_status(e, &st);
+    T_CHECK(st.n_preempted > 0 && st.n_running == 0 && st.n_waiting == 0, "%d preempted", (int)st.n_preempted);
+    /* one that is waiting for memory can be cancelled */
+    fake.call_delay_us = 500;
+    for (int k = 0; k < 3; k++) T_EQ_INT(submit(e, &J[k], &p[k], &err), 0);
+    uint64_t before = st.n_preempted;
+    for (int i = 0; i < 2000 && st.n_preempted == before; i++) {
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        m5_engine_get_status(e, &st);
+    }
+    T_CHECK(st.n_preempted > before);
+    m5_request_cancel(J[2].req);
+    for (int k = 0; k < 3; k++) job_wait(&J[k], -1);
+    for (int k = 0; k < 2; k++) T_CHECK(J[k].n_ids == 80 && memcmp(J[k].ids, J[10 + k].ids, 80 * sizeof(int32_t)) == 0, "request %d", k);
+    T_CHECK(J[2].n_done == 1);
+    for (int k = 0; k < 3; k++) m5_request_free(J[k].req);
+    fake.call_delay_us = 0;
+    fake.max_tokens_in_state = 0;
+    m5_engine_close(e);
+    T_EQ_INT(fake.n_seqs, 0);
+}
+
 static void test_reuse(void)
 {
     m5_engine *e = open_engine(1000, 2, 0, 0);
@@ -550,6 +613,7 @@ int main(void)
     m5_log_set_level(M5_LOG_ERROR);
     test_open();
     test_plain();
+    test_wake();
     test_text();
     test_control();
     test_limits();
@@ -557,6 +621,7 @@ int main(void)
     test_queue();
     test_cancel_and_free();
     test_errors();
+    test_preempt();
     test_reuse();
     test_slices_beside_decoding();
     test_quiet();

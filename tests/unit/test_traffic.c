@@ -78,7 +78,7 @@ static void finish(job *j)
     j->req = NULL;
 }
 
-static m5_engine *open_engine(const char *family, bool cache, uint64_t ram, uint64_t disk, int n_parallel)
+static m5_engine *open_engine(const char *family, bool cache, uint64_t ram, uint64_t disk, uint64_t memory, int n_parallel)
 {
     m5_engine *e = NULL;
     m5_error err = {0};
@@ -91,6 +91,7 @@ static m5_engine *open_engine(const char *family, bool cache, uint64_t ram, uint
                            .n_queue = 64,
                            .prefill_chunk = 48,
                            .no_cache = !cache,
+                           .memory_bytes = memory,
                            .cache_ram_bytes = ram,
                            .cache_disk_bytes = disk,
                            .cache_dir = disk ? dir : NULL,
@@ -136,10 +137,14 @@ static void check(const job *j, const job *alone, int round)
 static void traffic(const char *family, int n_round)
 {
     static job jobs[N_CLIENT], alone[N_CLIENT];
-    enum { RAM = 3 << 20, DISK = 6 << 20 };
+    enum { RAM = 3 << 20, DISK = 6 << 20, TIGHT_ROWS = 4, TIGHT_TOK = 448 };
     uint64_t n_cached = 0, n_prompt = 0;
-    m5_engine *ref = open_engine(family, false, 0, 0, 1), *e = open_engine(family, true, RAM, DISK, 5);
+    m5_engine *ref = open_engine(family, false, 0, 0, 0, 1), *e = open_engine(family, true, RAM, DISK, 0, 5);
     if (!ref || !e) return;
+    /* Every second life of the engine has memory for two or three of the five conversations that may run. */
+    m5_engine_info info;
+    m5_engine_get_info(ref, &info);
+    uint64_t tight = info.weight_bytes + RAM + TIGHT_ROWS * info.row_bytes + TIGHT_TOK * info.kv_bytes_per_tok, n_preempted = 0;
     for (int i = 0; i < N_CLIENT; i++) {
         pthread_mutex_init(&jobs[i].mu, NULL);
         pthread_cond_init(&jobs[i].cv, NULL);
@@ -173,6 +178,7 @@ static void traffic(const char *family, int n_round)
         m5_engine_get_status(e, &st);
         T_CHECK(st.cache_bytes <= RAM, "%llu bytes kept", (unsigned long long)st.cache_bytes);
         if (round % 50 == 49) { /* a restart: state comes back from files */
+            n_preempted += st.n_preempted;
             m5_engine_close(e);
             m5_store_file *list = NULL;
             size_t n_file = 0;
@@ -181,11 +187,13 @@ static void traffic(const char *family, int n_round)
             for (size_t i = 0; i < n_file; i++) bytes += list[i].n_bytes;
             m5_free(list);
             T_CHECK(bytes <= DISK, "%llu bytes on disk", (unsigned long long)bytes);
-            e = open_engine(family, true, RAM, DISK, 5);
+            e = open_engine(family, true, RAM, DISK, round % 100 == 49 ? tight : 0, 5);
             if (!e) return;
         }
     }
-    printf("%s: %d rounds, %.0f %% of prompt tokens found\n", family, n_round, 100.0 * (double)n_cached / (double)n_prompt);
+    printf("%s: %d rounds, %.0f %% of prompt tokens found, %d times memory was short\n", family, n_round, 100.0 * (double)n_cached / (double)n_prompt,
+           (int)n_preempted);
+    if (n_round >= 200) T_CHECK(n_preempted > 0, "memory was never short");
     T_CHECK(n_cached * 4 > n_prompt, "%llu of %llu tokens found", (unsigned long long)n_cached, (unsigned long long)n_prompt);
     m5_engine_close(e);
     m5_engine_close(ref);
