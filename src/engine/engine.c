@@ -56,9 +56,9 @@ static double mib(uint64_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-/* Context per sequence: the user's, else the model's own bounded by what the budget holds beside the weights. Without a budget of the user's, 15 % of memory
- * stays for scratch, text and the rest of the system. Pages are taken as sequences grow, so the figure is what is needed at full length, not what is
- * taken now; pages and rows never take more than their part of the budget, and sequences that need more wait for others. */
+/* Context per sequence: the user's, else the model's own bounded by what the budget holds beside the weights. Without a budget of the user's, 15 % of
+ * memory stays for scratch, text and the rest of the system. Pages are taken as sequences grow, so the figure is what is needed at full length, not
+ * what is taken now; pages and rows never take more than their part of the budget, and sequences that need more wait for others. */
 static int plan_context(m5_engine *e, const m5_engine_options *o, m5_error *err)
 {
     const m5_weights *w = m5_model_weights(e->model);
@@ -69,7 +69,8 @@ static int plan_context(m5_engine *e, const m5_engine_options *o, m5_error *err)
     i->weight_bytes = w->file_bytes;
     i->n_params = w->n_params;
     i->n_ctx_train = w->config.n_ctx_train;
-    uint64_t usable = o->memory_bytes ? o->memory_bytes : i->memory_bytes / 100 * 85, fixed = i->weight_bytes + i->row_bytes * (uint64_t)e->n_parallel;
+    uint64_t usable = o->memory_bytes ? o->memory_bytes : i->memory_bytes / 100 * 85,
+             fixed = i->weight_bytes + i->row_bytes * (uint64_t)e->n_parallel;
     uint64_t free_bytes = usable > fixed ? usable - fixed : 0, cache_max = (uint64_t)8 << 30;
     i->cache_ram_bytes = o->no_cache ? 0 : o->cache_ram_bytes ? o->cache_ram_bytes : free_bytes / 4 < cache_max ? free_bytes / 4 : cache_max;
     free_bytes = free_bytes > i->cache_ram_bytes ? free_bytes - i->cache_ram_bytes : 0;
@@ -86,17 +87,19 @@ static int plan_context(m5_engine *e, const m5_engine_options *o, m5_error *err)
     if (e->n_ctx < 2) return m5_error_set(err, M5_ERR_ARG, "context of %d tokens cannot hold a prompt and an answer", e->n_ctx);
     i->n_ctx = e->n_ctx;
     i->state_bytes = ((uint64_t)e->n_ctx * i->kv_bytes_per_tok + i->row_bytes) * (uint64_t)e->n_parallel;
-    /* Pages and rows of sequences and of the prompt cache come out of one pool; the cache's checkpoints lie outside, so their budget is left out of it. */
+    /* Pages and rows of sequences and of the prompt cache come out of one pool; the cache's checkpoints lie outside, so their budget is left out of
+     * it. */
     uint64_t least = i->row_bytes * 2 + (uint64_t)(e->n_ctx < MIN_CTX ? e->n_ctx : MIN_CTX) * i->kv_bytes_per_tok;
     uint64_t taken = i->weight_bytes + (m5_model_recurrent(e->model) ? i->cache_ram_bytes : 0), pool = usable > taken ? usable - taken : 0;
     if (o->memory_bytes && pool < least)
-        return m5_error_set(err, M5_ERR_NOMEM,
-                            "a budget of %.0f MiB does not hold the weights (%.0f MiB), the prompt cache (%.0f MiB) and one short sequence; raise --memory "
-                            "or lower --cache-ram",
-                            mib(usable), mib(i->weight_bytes), mib(i->cache_ram_bytes));
+        return m5_error_set(
+            err, M5_ERR_NOMEM,
+            "a budget of %.0f MiB does not hold the weights (%.0f MiB), the prompt cache (%.0f MiB) and one short sequence; raise --memory "
+            "or lower --cache-ram",
+            mib(usable), mib(i->weight_bytes), mib(i->cache_ram_bytes));
     m5_model_set_state_budget(e->model, pool > least ? pool : least);
-    m5_log(M5_LOG_INFO, "memory: weights %.0f MiB, %d x %d tokens of state up to %.0f MiB (%.1f KiB a token), budget %.0f of %.0f MiB", mib(i->weight_bytes),
-           e->n_parallel, e->n_ctx, mib(i->state_bytes), (double)i->kv_bytes_per_tok / 1024, mib(usable), mib(i->memory_bytes));
+    m5_log(M5_LOG_INFO, "memory: weights %.0f MiB, %d x %d tokens of state up to %.0f MiB (%.1f KiB a token), budget %.0f of %.0f MiB",
+           mib(i->weight_bytes), e->n_parallel, e->n_ctx, mib(i->state_bytes), (double)i->kv_bytes_per_tok / 1024, mib(usable), mib(i->memory_bytes));
     m5_log(M5_LOG_INFO, "prompt cache: up to %.0f MiB in memory, a checkpoint every %d tokens", mib(i->cache_ram_bytes), e->checkpoint_every);
     if (i->weight_bytes + i->state_bytes + i->cache_ram_bytes > usable)
         m5_log(M5_LOG_WARN,

@@ -48,7 +48,7 @@ struct m5_request {
     int n_prompt, n_ids, cap_ids; /* n_ids: prompt and what was generated before it had to make room */
     uint64_t wait_left;         /* goes on when e->n_left is another number, or nothing else runs; set when it had to make room */
 
-    int marks[M5_MAX_MARKS];    /* message boundaries of the prompt */
+    int marks[M5_MAX_MARKS + 1]; /* message boundaries of the prompt, and where it parts from a kept one */
     int n_marks;
 
     m5_buf decoded, certain;    /* scratch of one token's text */

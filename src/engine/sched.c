@@ -191,6 +191,12 @@ static void replay_answers(m5_engine *e, m5_slot *s, m5_request *r)
     restore_files(e, s);
 }
 
+/* Two prompts have parted here, so a third may: the place gets a checkpoint too, and from then on a branch costs its own tokens alone. */
+static void add_branch_mark(m5_request *r, const m5_prefix_match *m)
+{
+    if (m->n_common - m->n_resumed >= MIN_SLICE && m->n_common < r->n_prompt) r->marks[r->n_marks++] = m->n_common;
+}
+
 /* To the head of the line, until another request has ended; false when no other runs. */
 static bool put_back(m5_engine *e, m5_request *r)
 {
@@ -237,6 +243,7 @@ static void admit(m5_engine *e, m5_slot *s, m5_request *r)
     if (again) return;
     r->n_cached = match.n_resumed;
     log_match(e, s, &match);
+    add_branch_mark(r, &match);
 }
 
 /* First place behind pos where a slot's prompt keeps a checkpoint: a message boundary or a multiple of checkpoint_every. */

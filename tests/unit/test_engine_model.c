@@ -116,6 +116,24 @@ static void test_family(const char *path)
     m5_engine_close(e);
 }
 
+/* Prompts that part at a place no checkpoint was taken at: the second pays up to that place, from the third on only the own tokens are computed. */
+static void test_branches(const char *path)
+{
+    enum { COMMON = 100, OWN = 20 };
+    static job j;
+    int32_t ids[COMMON + OWN];
+    m5_engine *e = open_model(path, 1, 1, 512);
+    if (!e) return;
+    int n_vocab = m5_engine_config(e)->n_vocab;
+    for (int turn = 0; turn < 4; turn++) {
+        for (int k = 0; k < COMMON + OWN; k++) ids[k] = (k < COMMON ? k * 13 + 1 : k * 7 + turn) % n_vocab;
+        start(e, &j, ids, COMMON + OWN, 0);
+        wait_for(&j);
+        if (turn >= 2) T_EQ_INT(j.n_cached, COMMON);
+    }
+    m5_engine_close(e);
+}
+
 int main(void)
 {
     static const char *const families[] = {"qwen3_5", "llama3", "gemma3", "qwen3_next", "gemma4", "smollm2"};
@@ -123,7 +141,7 @@ int main(void)
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
         char path[512];
         snprintf(path, sizeof(path), "%s/models/%s", M5_TEST_DATA, families[i]);
-        if (m5_path_exists(path)) test_family(path);
+        if (m5_path_exists(path)) test_family(path), test_branches(path);
     }
     return t_done();
 }
