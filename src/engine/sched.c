@@ -57,16 +57,21 @@ static int flush_text(m5_request *r)
 /* Short prefixes are computed faster than they are kept. */
 enum { MIN_KEEP_ON_DISK = 192 };
 
+/* Writes behind what the tree has at exactly ids[0..pos), unless a file has it. */
+static void keep_on_disk(m5_engine *e, const int32_t *ids, int pos)
+{
+    m5_page *const *pages;
+    m5_row *row;
+    if (!e->store || pos < MIN_KEEP_ON_DISK) return;
+    if (m5_prefix_export(e->prefix, ids, pos, &pages, &row)) m5_store_put(e->store, ids, pos, pages, row);
+}
+
 /* Keeps the state of a slot in the tree, and on disk when it is a place that a later process will want: message boundaries, the end of an answer, and every fourth
  * of the checkpoints in between. */
 static void keep_state(m5_engine *e, m5_slot *s, bool on_disk)
 {
-    m5_page *const *pages;
-    m5_row *row;
-    int pos = m5_seq_pos(s->seq);
     m5_prefix_save(e->prefix, s->seq, s->ids, true);
-    if (!e->store || !on_disk || pos < MIN_KEEP_ON_DISK) return;
-    if (m5_prefix_export(e->prefix, s->ids, pos, &pages, &row)) m5_store_put(e->store, s->ids, pos, pages, row);
+    if (on_disk) keep_on_disk(e, s->ids, m5_seq_pos(s->seq));
 }
 
 /* The slot becomes idle. keep: its state goes to the prefix tree, also that of a cancelled prompt, whose work need not be done again. */
@@ -125,10 +130,11 @@ static void describe(const m5_engine *e, const int32_t *ids, int n, m5_buf *out)
 {
     m5_buf raw = {0};
     for (int i = 0; i < n && e->tokenizer; i++) m5_buf_slice(&raw, m5_tokenizer_piece(e->tokenizer, ids[i]));
+    bool text = m5_utf8_valid(raw.p ? raw.p : "", raw.n);
     for (size_t i = 0; i < raw.n; i++) {
         unsigned char c = (unsigned char)raw.p[i];
         if (c == '\n') m5_buf_puts(out, "\\n");
-        else if (c < 0x20 || c == 0x7F) m5_buf_printf(out, "\\x%02x", c);
+        else if (c < 0x20 || c == 0x7F || (c >= 0x80 && !text)) m5_buf_printf(out, "\\x%02x", c);
         else m5_buf_putc(out, raw.p[i]);
     }
     m5_buf_free(&raw);
@@ -243,6 +249,7 @@ static void admit(m5_engine *e, m5_slot *s, m5_request *r)
     if (again) return;
     r->n_cached = match.n_resumed;
     log_match(e, s, &match);
+    keep_on_disk(e, s->ids, match.n_resumed); /* what was of use once is worth having after a restart */
     add_branch_mark(r, &match);
 }
 
