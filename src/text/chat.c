@@ -12,6 +12,8 @@ struct m5_chat {
     m5_jinja *main, *tool;
     char *bos, *eos;
     m5_chat_caps caps;
+    m5_chat_thought thought; /* open NULL = none */
+    char before[8], after[8];
 };
 
 /* For models without a template: ChatML, with tools and calls as the Hermes family writes them. */
@@ -63,6 +65,15 @@ const char *m5_chat_open_thought(m5_slice prompt)
         if (m5_slice_ends(prompt, m5_slice_of(thoughts[i][0]))) return thoughts[i][1];
     }
     return NULL;
+}
+
+/* Which pair of tags the text shows, closing tag included; -1 = none. */
+static int shown_thought(m5_slice text)
+{
+    for (size_t i = 0; i < sizeof thoughts / sizeof *thoughts; i++)
+        if (m5_slice_find(text, m5_slice_of(thoughts[i][0]), 0) != SIZE_MAX && m5_slice_find(text, m5_slice_of(thoughts[i][1]), 0) != SIZE_MAX)
+            return (int)i;
+    return -1;
 }
 
 static bool has_items(const m5_json *vars, const char *key)
@@ -183,6 +194,57 @@ static void probe_all(m5_chat *c)
     m5_buf_free(&off);
 }
 
+/* Copies the white space that s begins with, if it is short. */
+static void copy_blank(char out[8], m5_slice s)
+{
+    size_t n = 0;
+    while (n < s.n && (s.p[n] == '\n' || s.p[n] == ' ')) n++;
+    if (n >= 8) n = 0;
+    if (n) memcpy(out, s.p, n);
+    out[n] = 0;
+}
+
+static m5_slice behind(m5_slice s, size_t at)
+{
+    return at < s.n ? (m5_slice){s.p + at, s.n - at} : (m5_slice){"", 0};
+}
+
+/* Finds the tags in what the template renders, else in its source, and the white space around the closing one where it is rendered. */
+static void probe_thought(m5_chat *c, const char *source)
+{
+    m5_buf b = {0};
+    const char *word = "m5thought";
+    int tags = -1;
+    if (probe(c, ROUND(OBJECT, "\"m5said\""), &b) && has(&b, word)) tags = shown_thought(m5_buf_view(&b));
+    if (tags < 0) { /* the closed thought of a prompt without thinking */
+        word = NULL;
+        if (probe(c, "{\"messages\": [" USER "], \"add_generation_prompt\": true, \"enable_thinking\": false}", &b))
+            tags = shown_thought(m5_buf_view(&b));
+    }
+    bool rendered = tags >= 0;
+    if (!rendered) tags = shown_thought(m5_slice_of(source));
+    if (tags >= 0) {
+        m5_slice text = m5_buf_view(&b), close = m5_slice_of(thoughts[tags][1]);
+        c->thought = (m5_chat_thought){thoughts[tags][0], thoughts[tags][1], c->before, c->after};
+        memcpy(c->before, "\n", 2);
+        memcpy(c->after, "\n\n", 3);
+        if (rendered) {
+            size_t at = word ? m5_slice_find(text, m5_slice_of(word), 0) + strlen(word) : 0;
+            at = m5_slice_find(text, close, at);
+            size_t from = at;
+            while (from != SIZE_MAX && from > 0 && (text.p[from - 1] == '\n' || text.p[from - 1] == ' ')) from--;
+            if (at != SIZE_MAX && word) copy_blank(c->before, (m5_slice){text.p + from, at - from});
+            if (at != SIZE_MAX) copy_blank(c->after, behind(text, at + close.n));
+        }
+    }
+    m5_buf_free(&b);
+}
+
+const m5_chat_thought *m5_chat_get_thought(const m5_chat *c)
+{
+    return c->thought.open ? &c->thought : NULL;
+}
+
 const m5_chat_caps *m5_chat_get_caps(const m5_chat *c)
 {
     return &c->caps;
@@ -204,6 +266,7 @@ int m5_chat_new(m5_chat **out, const char *template_text, const char *tool_templ
     rc = m5_jinja_compile(&c->main, template_text ? "chat_template" : "built-in template", text, strlen(text), err);
     if (!rc && template_text && tool_template) rc = m5_jinja_compile(&c->tool, "tool_template", tool_template, strlen(tool_template), err);
     if (!rc) probe_all(c);
+    if (!rc) probe_thought(c, text);
 out:
     if (rc) {
         m5_chat_free(c);

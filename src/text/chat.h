@@ -11,18 +11,18 @@
 /* ---- jinja: a template compiled once, rendered many times. Immutable, any thread. ---- */
 typedef struct m5_jinja m5_jinja;
 typedef struct m5_jinja_limits {
-    uint64_t max_steps;   /* evaluated nodes; 0 = 50 million */
-    size_t max_bytes;     /* memory of one rendering incl. output; 0 = 256 MiB */
+    uint64_t max_steps; /* evaluated nodes; 0 = 50 million */
+    size_t max_bytes;   /* memory of one rendering incl. output; 0 = 256 MiB */
 } m5_jinja_limits;
 /* name is used in messages ("chat_template:12: ..."). Errors: M5_ERR_TEMPLATE with name and line. */
 int m5_jinja_compile(m5_jinja **out, const char *name, const char *src, size_t n, m5_error *err);
 void m5_jinja_free(m5_jinja *j);
 
 /* Renders with the members of `vars` (object, borrowed) as top-level variables. strftime_now splits now_unix (< 0 = the clock) in local time.
- * spans (may be NULL): on success the caller gets an array (m5_free) that covers the output without gaps and tells which bytes come from the template's
- * own text (trusted) and which from string values of `vars` (untrusted). Entries of `trusted_keys` (NULL-terminated) count as template text: "bos_token"
- * names a variable, "messages[].role" a member of the objects in a list, there only when it is a plain word (letters, digits, - and _).
- * Errors: M5_ERR_TEMPLATE (message names template and line; raise_exception's text verbatim), M5_ERR_LIMIT, M5_ERR_NOMEM. */
+ * spans (may be NULL): on success the caller gets an array (m5_free) that covers the output without gaps and tells which bytes come from the
+ * template's own text (trusted) and which from string values of `vars` (untrusted). Entries of `trusted_keys` (NULL-terminated) count as template
+ * text: "bos_token" names a variable, "messages[].role" a member of the objects in a list, there only when it is a plain word (letters, digits, - and
+ * _). Errors: M5_ERR_TEMPLATE (message names template and line; raise_exception's text verbatim), M5_ERR_LIMIT, M5_ERR_NOMEM. */
 typedef struct m5_jinja_render_args {
     const m5_json *vars;
     const char *const *trusted_keys;
@@ -57,6 +57,15 @@ typedef struct m5_chat_caps {
     bool opens_thought;    /* by default the generation prompt ends inside a thought */
 } m5_chat_caps;
 const m5_chat_caps *m5_chat_get_caps(const m5_chat *c); /* borrowed */
+
+/* How the template writes the thought of a reply. */
+typedef struct m5_chat_thought {
+    const char *open, *close; /* tags: "<think>", "</think>" */
+    const char *before;       /* white space between a thought's last line and the closing tag, "" or "\n" */
+    const char *after;        /* white space between that tag and the answer */
+} m5_chat_thought;
+/* NULL when the template knows no thoughts. Borrowed. */
+const m5_chat_thought *m5_chat_get_thought(const m5_chat *c);
 
 /* If the prompt ends inside an opened thought: the text that closes it ("</think>", "[/THINK]", ...), else NULL. */
 const char *m5_chat_open_thought(m5_slice prompt);

@@ -151,6 +151,36 @@ static void test_open_thought(void)
     T_CHECK(!m5_chat_open_thought(m5_slice_of("")));
 }
 
+static void check_thought(const char *template_text, const char *open, const char *close, const char *before, const char *after)
+{
+    m5_chat *c = open_chat(template_text, NULL);
+    const m5_chat_thought *t = m5_chat_get_thought(c);
+    T_CHECK((t != NULL) == (open != NULL), "%s", template_text ? template_text : "");
+    if (t && open) {
+        T_EQ_STR(t->open, open);
+        T_EQ_STR(t->close, close);
+        T_EQ_STR(t->before, before);
+        T_EQ_STR(t->after, after);
+    }
+    m5_chat_free(c);
+}
+
+static void test_thought(void)
+{
+    check_thought(NULL, NULL, NULL, NULL, NULL);
+    /* In history, with its own white space. */
+    check_thought("{% for m in messages %}{{ m.role }}{% if m.reasoning_content %}{{ '<think>' + m.reasoning_content + ' </think>\n' }}{% endif %}"
+                  "{{ m.content }}{% endfor %}",
+                  "<think>", "</think>", " ", "\n");
+    check_thought("{% for m in messages %}{% if m.reasoning_content %}{{ '<|channel>thought\n' + m.reasoning_content + '<channel|>' }}{% endif %}"
+                  "{{ m.content }}{% endfor %}",
+                  "<|channel>thought", "<channel|>", "", "");
+    /* Only in the prompt without thinking. */
+    check_thought("{{ messages[0].content }}{{ '<think>\n\n</think>\n' if enable_thinking is false }}", "<think>", "</think>", "\n", "\n");
+    /* Only in the source: the prompt's opening, and how history drops it. */
+    check_thought("{{ messages[-1].content.split('[/THINK]')[-1] }}{{ '[THINK]' if false }}", "[THINK]", "[/THINK]", "\n", "\n\n");
+}
+
 static void test_failing_memory(void)
 {
     bool done = false;
@@ -175,6 +205,7 @@ int main(void)
     test_trust();
     test_caps();
     test_open_thought();
+    test_thought();
     test_failing_memory();
     return t_done();
 }
