@@ -12,7 +12,7 @@
 #include "engine/prefix.h"
 #include "engine/replay.h"
 #include "engine/sampler.h"
-#include "engine/stop.h"
+#include "text/stop.h"
 #include "engine/store.h"
 #include "model/model.h"
 #include "text/chat.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stop strings: against a plain search of the whole text, under every way to cut the text into pieces. */
-#include "engine/stop.h"
+#include "text/stop.h"
 #include "base/mem.h"
 #include "t.h"
 

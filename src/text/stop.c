@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stop strings; the contract is in stop.h. One Knuth-Morris-Pratt automaton per string, stepped byte by byte: its state is the length of the longest
  * tail of the text that begins that string, so the largest state is exactly what must be held back. */
-#include "engine/stop.h"
+#include "text/stop.h"
 
 #include "base/mem.h"
 

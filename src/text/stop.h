@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stop strings over a stream of text pieces. Room: engine/stop.c. Pure.
+/* Stop strings over a stream of text pieces. Room: text/stop.c. Pure.
  *
  * Text goes in as it becomes known and comes out as soon as it cannot belong to a stop string any more: only the longest tail that is the
  * beginning of some stop string is held back. The match that ends first wins (the longest of those ending together), so the result does not depend
