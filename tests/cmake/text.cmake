@@ -5,3 +5,4 @@ m5_test(test_jinja SOURCES unit/test_jinja.c LIBS m5_text m5_base LABELS unit TI
 m5_test(test_chat SOURCES unit/test_chat.c LIBS m5_text m5_base LABELS unit)
 m5_test(test_think SOURCES unit/test_think.c LIBS m5_text m5_base LABELS unit)
 m5_test(test_ask SOURCES unit/test_ask.c LIBS m5_text m5_base LABELS unit)
+m5_test(test_toolcall SOURCES unit/test_toolcall.c LIBS m5_text m5_base LABELS unit)

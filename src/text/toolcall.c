@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tool-call parser: content and its marks, where calls begin and end, calls written as JSON objects, events. May touch: base, text. Not here: the
+ * formats (toolcall_format.c), JSON itself (toolcall_json.c), tags (toolcall_tags.c). */
+#include "text/toolcall_internal.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+enum { ROUTE_NONE, ROUTE_NAME, ROUTE_FUNCTION, ROUTE_ARGS };
+enum { MAX_SPACE_BYTES = 4096 };
+
+/* ---- events ---- */
+
+static void emit(m5_toolcall *p, m5_toolcall_event_kind kind, m5_slice text, bool flag)
+{
+    m5_toolcall_event ev = {.kind = kind, .index = p->count - 1, .text = text};
+    if (kind == M5_TOOLCALL_BEGIN) ev.known = flag;
+    if (kind == M5_TOOLCALL_END) ev.complete = flag;
+    if (kind == M5_TOOLCALL_TEXT) ev.index = 0;
+    p->fn(p->arg, &ev);
+}
+
+static void flush_text(m5_toolcall *p)
+{
+    if (p->text.n) emit(p, M5_TOOLCALL_TEXT, m5_buf_view(&p->text), false);
+    m5_buf_clear(&p->text);
+}
+
+static void flush_args(m5_toolcall *p)
+{
+    if (!p->args.n) return;
+    p->n_args++;
+    if (!p->muted) emit(p, M5_TOOLCALL_ARGS, m5_buf_view(&p->args), false);
+    m5_buf_clear(&p->args);
+}
+
+/* ---- content ---- */
+
+static void put_char(m5_toolcall *p, char c)
+{
+    if (tc_space(c)) {
+        if (p->space.n >= MAX_SPACE_BYTES) {
+            if (!p->after_call) m5_buf_append(&p->text, p->space.p, p->space.n);
+            m5_buf_clear(&p->space);
+        }
+        m5_buf_putc(&p->space, c);
+    } else {
+        if (!p->after_call) m5_buf_append(&p->text, p->space.p ? p->space.p : "", p->space.n);
+        m5_buf_clear(&p->space);
+        p->after_call = false;
+        m5_buf_putc(&p->text, c);
+    }
+    p->tick = c == '`';
+    if (c == '\n') {
+        p->bol = true;
+        p->fence_info = false;
+    } else if (c != ' ' && c != '\t') {
+        p->bol = false;
+    }
+    if (p->fence_info && c == '`') p->fence = 0; /* a code span on one line, no block */
+}
+
+void tc_content(m5_toolcall *p, const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++) put_char(p, s[i]);
+}
+
+/* At the beginning of a line: a run of three or more opens or closes a fenced block. Returns the bytes to go out, 0 while undecided. */
+static size_t fence_at(m5_toolcall *p, const char *w, size_t n, tc_match *m)
+{
+    size_t run = 0;
+    *m = TC_NO;
+    while (run < n && w[run] == w[0]) run++;
+    if (run == n && !p->final) {
+        *m = TC_WAIT;
+        return 0;
+    }
+    if (run < 3) return 1;
+    if (!p->fence) {
+        p->fence = w[0];
+        p->n_fence = run;
+        tc_content(p, w, run);
+        p->fence_info = w[0] == '`';
+        *m = TC_YES;
+    } else if (p->fence == w[0] && run >= p->n_fence && (run == n || tc_space(w[run]))) {
+        p->fence = 0;
+        tc_content(p, w, run);
+        *m = TC_YES;
+    }
+    return run;
+}
+
+void tc_take(m5_toolcall *p, size_t n)
+{
+    if (p->in_call && !p->begun) m5_buf_append(&p->raw, p->in.p + p->at, n);
+    p->at += n;
+}
+
+/* ---- tools ---- */
+
+static const m5_json *function_of(const m5_json *tool)
+{
+    const m5_json *f = m5_json_get(tool, "function");
+    return m5_json_typeof(f) == M5_JSON_OBJECT ? f : tool;
+}
+
+const m5_json *tc_find(const m5_toolcall *p, m5_slice name, bool *known)
+{
+    *known = false;
+    for (size_t i = 0; i < m5_json_len(p->tools); i++) {
+        const m5_json *f = function_of(m5_json_at(p->tools, i));
+        if (!m5_slice_eq(m5_json_str(m5_json_get(f, "name")), name) || !name.n) continue;
+        *known = true;
+        const m5_json *params = m5_json_get(f, "parameters");
+        if (!params) params = m5_json_get(f, "input_schema");
+        return params;
+    }
+    return NULL;
+}
+
+void tc_clean_name(const m5_toolcall *p, m5_buf *name)
+{
+    m5_slice s = m5_buf_view(name);
+    while (s.n && (tc_space(s.p[0]) || s.p[0] == '"' || s.p[0] == '\'')) {
+        s.p++;
+        s.n--;
+    }
+    while (s.n && (tc_space(s.p[s.n - 1]) || s.p[s.n - 1] == '"' || s.p[s.n - 1] == '\'')) s.n--;
+    bool known;
+    tc_find(p, s, &known);
+    if (!known) {
+        m5_slice t = s;
+        if (m5_slice_starts(t, M5_SLICE("functions."))) t = (m5_slice){t.p + 10, t.n - 10};
+        size_t n = t.n;
+        while (n && t.p[n - 1] >= '0' && t.p[n - 1] <= '9') n--;
+        if (n > 1 && n < t.n && t.p[n - 1] == ':') t.n = n - 1;
+        if (t.n) s = t;
+    }
+    char *copy = m5_strndup(M5_MEM_REQUEST, s.p ? s.p : "", s.n);
+    m5_buf_clear(name);
+    if (copy)
+        m5_buf_append(name, copy, s.n);
+    else
+        name->failed = true;
+    m5_free(copy);
+}
+
+/* ---- a call's beginning and end ---- */
+
+void tc_begin(m5_toolcall *p)
+{
+    tc_clean_name(p, &p->name);
+    bool known;
+    p->params = tc_find(p, m5_buf_view(&p->name), &known);
+    p->begun = true;
+    p->muted = !p->parallel && p->count > 0;
+    m5_buf_clear(&p->raw);
+    m5_buf_clear(&p->space);
+    p->after_call = true;
+    if (p->muted) return;
+    flush_text(p);
+    p->count++;
+    emit(p, M5_TOOLCALL_BEGIN, m5_buf_view(&p->name), known);
+}
+
+static void reset_call(m5_toolcall *p)
+{
+    p->in_call = p->begun = p->muted = p->have_name = p->seen_args = p->root_used = false;
+    p->route = ROUTE_NONE;
+    p->n_args = 0;
+    p->params = NULL;
+    m5_buf_clear(&p->raw);
+    m5_buf_clear(&p->name);
+    m5_buf_clear(&p->args);
+    m5_buf_clear(&p->spill);
+    m5_buf_clear(&p->inner);
+}
+
+void tc_end(m5_toolcall *p, bool complete)
+{
+    flush_args(p);
+    if (!p->muted) {
+        if (!p->n_args) emit(p, M5_TOOLCALL_ARGS, M5_SLICE("{}"), false);
+        emit(p, M5_TOOLCALL_END, (m5_slice){0}, complete);
+    }
+    p->state = TC_AFTER;
+    p->bol = true;
+    m5_slice spill = m5_buf_view(&p->spill);
+    if (spill.n && !p->muted) tc_content(p, spill.p, spill.n);
+    reset_call(p);
+}
+
+/* What was read since the mark is no call. */
+static void abandon(m5_toolcall *p)
+{
+    m5_buf raw = p->raw;
+    p->raw = (m5_buf){0};
+    reset_call(p);
+    p->state = TC_TEXT;
+    p->inside = p->list = false;
+    tc_content(p, raw.p ? raw.p : "", raw.n);
+    p->failed = p->failed || raw.failed;
+    m5_buf_free(&raw);
+}
+
+static void start(m5_toolcall *p, const tc_head *h)
+{
+    p->in_call = true;
+    p->is_bare = !h->mark;
+    p->inside = p->inside || h->mark;
+    p->list = p->list || h->list;
+    if (h->body == TC_BODY_JSON) {
+        p->state = TC_JSON;
+        tj_init(&p->outer, TJ_JSON, p->f->stops);
+        tj_init(&p->root, TJ_JSON, p->f->stops);
+        p->outer.level = 1;
+        p->outer.want_object = true;
+        p->root.want_object = true;
+        p->root.out = &p->args;
+        tc_take(p, h->len);
+        return;
+    }
+    m5_buf_append(&p->name, p->in.p + p->at + h->name_at, h->n_name);
+    tc_take(p, h->len);
+    tc_begin(p);
+    if (h->body == TC_BODY_TAGS) {
+        p->state = TC_TAGS;
+        tc_tags_start(p);
+        return;
+    }
+    p->state = TC_ARGS;
+    tj_init(&p->root, p->f->mode, p->f->stops);
+    p->root.positions = m5_json_get(p->params, "properties");
+    p->root.want_object = true;
+    p->root.out = &p->args;
+}
+
+/* ---- calls as JSON objects: {"name": .., "arguments": {..}} in any order and spelling ---- */
+
+static bool key_is(const m5_toolcall *p, m5_slice key, const char *learned, const char *const *words)
+{
+    (void)p;
+    if (learned && m5_slice_is(key, learned)) return true;
+    for (; *words; words++)
+        if (m5_slice_is(key, *words)) return true;
+    return false;
+}
+
+static bool declared(const m5_toolcall *p, m5_slice name)
+{
+    bool known;
+    tc_find(p, name, &known);
+    return known;
+}
+
+/* The name and the arguments' key are there: a call, unless it stands without a mark and is nobody's. */
+static bool try_begin(m5_toolcall *p)
+{
+    if (p->begun) return true;
+    tc_clean_name(p, &p->name);
+    if (!p->name.n || (p->is_bare && !declared(p, m5_buf_view(&p->name)))) return false;
+    tc_begin(p);
+    return true;
+}
+
+/* Decides where the value of the wrapper's key goes; false: this is no call. */
+static bool route_key(m5_toolcall *p)
+{
+    static const char *const names[] = {"name", "tool_name", "function_name", "tool", NULL};
+    static const char *const args[] = {"arguments", "parameters", "args", "input", "tool_input", "kwargs", NULL};
+    static const char *const others[] = {"id", "type", "call_id", "tool_call_id", "index", NULL};
+    m5_slice key = m5_buf_view(&p->outer.key);
+    p->outer.out = p->outer.raw = NULL;
+    p->route = ROUTE_NONE;
+    bool function = m5_slice_is(key, "function");
+    if (!p->have_name && (function || key_is(p, key, p->f->name_key, names))) {
+        p->route = function ? ROUTE_FUNCTION : ROUTE_NAME;
+        if (function) p->outer.level = 2;
+        m5_buf_clear(&p->name);
+        p->outer.raw = &p->name;
+        return true;
+    }
+    bool short_form = !p->have_name && !p->seen_args && declared(p, key);
+    if (!p->seen_args && (short_form || key_is(p, key, p->f->args_key, args))) {
+        if (short_form) {
+            p->have_name = true;
+            m5_buf_append(&p->name, key.p, key.n);
+        }
+        p->seen_args = true;
+        p->route = ROUTE_ARGS;
+        p->outer.out = &p->args;
+        p->outer.raw = &p->inner;
+        return !p->have_name || try_begin(p);
+    }
+    return !p->is_bare || p->begun || function || key_is(p, key, p->f->name_key, names) || key_is(p, key, p->f->args_key, args) ||
+           key_is(p, key, NULL, others);
+}
+
+/* Arguments that came as a string: their text is JSON in turn. */
+static void feed_inner(m5_toolcall *p, bool over)
+{
+    if (p->inner.n) p->root_used = true;
+    size_t used = 0;
+    if (p->root_used && p->root.out) tj_feed(&p->root, p->inner.p ? p->inner.p : "", p->inner.n, over, &used);
+    m5_buf_erase_front(&p->inner, used);
+    if (!over || !p->root_used) return;
+    tj_close(&p->root);
+    p->root_used = false;
+    m5_buf_clear(&p->inner);
+}
+
+static bool value_over(m5_toolcall *p)
+{
+    int route = p->route;
+    if (p->outer.depth == 1) p->outer.level = 1;
+    if (route == ROUTE_ARGS) feed_inner(p, true);
+    p->outer.out = p->outer.raw = NULL;
+    p->route = ROUTE_NONE;
+    if ((route == ROUTE_NAME || route == ROUTE_FUNCTION) && p->name.n) {
+        p->have_name = true;
+        if (p->seen_args) return try_begin(p);
+    }
+    return true;
+}
+
+/* The object is over or broken off. */
+static void close_json(m5_toolcall *p, bool complete)
+{
+    if (!complete) tj_close(&p->outer);
+    if (p->route == ROUTE_ARGS) feed_inner(p, true);
+    bool named = p->have_name || (p->name.n && (p->route == ROUTE_NAME || p->route == ROUTE_FUNCTION) && complete);
+    if (p->begun || (named && !p->is_bare && try_begin(p)))
+        tc_end(p, complete && !p->outer.repaired);
+    else
+        abandon(p);
+}
+
+static bool step_json(m5_toolcall *p)
+{
+    size_t used = 0, before = p->args.n + p->inner.n;
+    int state = p->outer.state, depth = p->outer.depth;
+    tj_status s = tj_feed(&p->outer, p->in.p + p->at, p->in.n - p->at, p->final, &used);
+    tc_take(p, used);
+    if (p->route == ROUTE_ARGS && p->inner.n) feed_inner(p, false);
+    bool ok = true;
+    switch (s) {
+    case TJ_KEY: ok = route_key(p); break;
+    case TJ_VALUE_END: ok = value_over(p); break;
+    case TJ_DONE: close_json(p, true); return true;
+    case TJ_STOP: close_json(p, false); return true;
+    case TJ_MORE: break;
+    }
+    if (!ok || (!p->begun && p->raw.n > TC_MAX_RAW_BYTES)) {
+        abandon(p);
+        return true;
+    }
+    return used || s != TJ_MORE || before != p->args.n + p->inner.n || state != p->outer.state || depth != p->outer.depth;
+}
+
+static bool step_args(m5_toolcall *p)
+{
+    size_t used = 0;
+    tj_status s = tj_feed(&p->root, p->in.p + p->at, p->in.n - p->at, p->final, &used);
+    tc_take(p, used);
+    if (s == TJ_MORE) return used > 0;
+    if (s == TJ_STOP && p->root.state == 0 && !p->root.depth)
+        tc_end(p, true); /* no arguments at all */
+    else {
+        if (s == TJ_STOP) tj_close(&p->root);
+        tc_end(p, s == TJ_DONE && !p->root.repaired);
+    }
+    return true;
+}
+
+/* ---- between calls ---- */
+
+static bool step_after(m5_toolcall *p)
+{
+    const char *w = p->in.p + p->at;
+    size_t n = p->in.n - p->at, len;
+    if (!n) return false;
+    if (tc_space(w[0])) {
+        p->at++;
+        return true;
+    }
+    tc_match m = tc_starts_any(w, n, p->f->starts, p->final, &len);
+    if (m == TC_WAIT) return false;
+    if (m == TC_NO) {
+        m = tc_starts_any(w, n, p->f->close, p->final, &len);
+        if (m == TC_WAIT) return false;
+        if (m == TC_YES) {
+            p->at += len;
+            p->inside = p->list = false;
+            return true;
+        }
+        bool chain = p->inside || p->list || p->f->bare;
+        if (chain && strchr(",;)]}", w[0]) && w[0]) {
+            if (w[0] == ']') p->list = false;
+            p->at++;
+            return true;
+        }
+        tc_head h;
+        m = chain ? tc_head_next(p, &h) : TC_NO;
+        if (m == TC_WAIT) return false;
+        if (m == TC_YES) {
+            start(p, &h);
+            return true;
+        }
+    }
+    p->state = TC_TEXT;
+    p->inside = p->list = false;
+    return true;
+}
+
+static bool step_text(m5_toolcall *p)
+{
+    while (p->at < p->in.n) {
+        const char *w = p->in.p + p->at;
+        size_t n = p->in.n - p->at, len = 0;
+        tc_match m = TC_NO;
+        bool calls = p->tools && !p->fence && !p->tick;
+        if (calls) m = tc_starts_any(w, n, p->f->starts, p->final, &len);
+        bool bare = calls && m == TC_NO && p->f->bare && p->bol && !tc_space(w[0]);
+        if (m == TC_YES || bare) {
+            tc_head h;
+            tc_match is = tc_head_read(p, &h);
+            if (is == TC_WAIT) return false;
+            if (is == TC_YES) {
+                start(p, &h);
+                return true;
+            }
+            if (m == TC_NO) len = 0;
+        }
+        if (m == TC_WAIT) return false;
+        if (!len && p->bol && (w[0] == '`' || w[0] == '~')) {
+            len = fence_at(p, w, n, &m);
+            if (m == TC_WAIT) return false;
+            if (m == TC_YES) {
+                p->at += len;
+                continue;
+            }
+        }
+        if (!len) len = 1;
+        tc_content(p, w, len);
+        p->at += len;
+    }
+    return false;
+}
+
+static bool step(m5_toolcall *p)
+{
+    switch (p->state) {
+    case TC_JSON: return step_json(p);
+    case TC_ARGS: return step_args(p);
+    case TC_TAGS: return tc_tags_step(p);
+    case TC_AFTER: return step_after(p);
+    default: return step_text(p);
+    }
+}
+
+static bool out_of_memory(const m5_toolcall *p)
+{
+    return p->failed || p->in.failed || p->text.failed || p->space.failed || p->raw.failed || p->name.failed || p->args.failed || p->spill.failed ||
+           p->inner.failed || p->par.failed || p->value.failed || tj_failed(&p->outer) || tj_failed(&p->root);
+}
+
+static int run(m5_toolcall *p)
+{
+    while (!out_of_memory(p) && step(p)) continue;
+    if (out_of_memory(p)) {
+        p->failed = true;
+        return M5_ERR_NOMEM;
+    }
+    m5_buf_erase_front(&p->in, p->at);
+    p->at = 0;
+    if (p->begun) {
+        flush_args(p);
+    } else {
+        flush_text(p);
+    }
+    return M5_OK;
+}
+
+/* ---- public ---- */
+
+int m5_toolcall_new(m5_toolcall **out, const m5_toolcall_args *args, m5_error *err)
+{
+    *out = NULL;
+    m5_toolcall *p = m5_calloc(M5_MEM_REQUEST, 1, sizeof *p);
+    if (!p) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for the tool-call parser");
+    p->f = args->format;
+    if (m5_json_typeof(args->tools) == M5_JSON_ARRAY && m5_json_len(args->tools)) {
+        union {
+            const m5_json *in;
+            m5_json *out;
+        } tools = {args->tools}; /* counting a reference changes no value */
+        p->tools = m5_json_ref(tools.out);
+    }
+    p->parallel = args->parallel;
+    p->fn = args->fn;
+    p->arg = args->arg;
+    p->bol = true;
+    int rc = args->prefix.n ? m5_toolcall_push(p, args->prefix.p, args->prefix.n) : 0;
+    if (rc) {
+        m5_toolcall_free(p);
+        return m5_error_set(err, rc, "out of memory for the tool-call parser");
+    }
+    *out = p;
+    return M5_OK;
+}
+
+void m5_toolcall_free(m5_toolcall *p)
+{
+    if (!p) return;
+    m5_buf *const all[] = {&p->in, &p->text, &p->space, &p->raw, &p->name, &p->args, &p->spill, &p->inner, &p->par, &p->value};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) m5_buf_free(all[i]);
+    tj_deinit(&p->outer);
+    tj_deinit(&p->root);
+    tc_tags_deinit(p);
+    m5_json_unref(p->tools);
+    m5_free(p);
+}
+
+/* Whole code points alone go into the window; ill-formed bytes become U+FFFD. */
+static void append_text(m5_toolcall *p, const char *s, size_t n)
+{
+    while (n) {
+        if (p->n_tail) {
+            char b[5];
+            uint32_t cp;
+            memcpy(b, p->tail, p->n_tail);
+            b[p->n_tail] = *s;
+            int k = m5_utf8_decode(b, p->n_tail + 1, &cp);
+            if (k < 0) {
+                p->tail[p->n_tail++] = *s++;
+                n--;
+                continue;
+            }
+            bool whole = (size_t)k == p->n_tail + 1;
+            if (whole && !(cp == 0xFFFD && (unsigned char)b[0] != 0xEF)) {
+                m5_buf_append(&p->in, b, (size_t)k);
+                s++;
+                n--;
+            } else {
+                m5_buf_puts(&p->in, "\xEF\xBF\xBD"); /* the byte is looked at again */
+            }
+            p->n_tail = 0;
+            continue;
+        }
+        uint32_t cp;
+        int k = m5_utf8_decode(s, n, &cp);
+        if (k < 0) {
+            memcpy(p->tail, s, n);
+            p->n_tail = n;
+            return;
+        }
+        if (cp == 0xFFFD && !(k == 3 && (unsigned char)s[0] == 0xEF && (unsigned char)s[1] == 0xBF && (unsigned char)s[2] == 0xBD))
+            m5_buf_puts(&p->in, "\xEF\xBF\xBD");
+        else
+            m5_buf_append(&p->in, s, (size_t)k);
+        s += k;
+        n -= (size_t)k;
+    }
+}
+
+int m5_toolcall_push(m5_toolcall *p, const char *text, size_t n)
+{
+    if (p->failed) return M5_ERR_NOMEM;
+    if (p->finished || !n) return M5_OK;
+    append_text(p, text, n);
+    return run(p);
+}
+
+int m5_toolcall_finish(m5_toolcall *p)
+{
+    if (p->failed) return M5_ERR_NOMEM;
+    if (p->finished) return M5_OK;
+    p->final = true;
+    if (p->n_tail) m5_buf_puts(&p->in, "\xEF\xBF\xBD");
+    p->n_tail = 0;
+    int rc = run(p);
+    while (!rc && (p->in_call || p->in.n)) {
+        switch (p->state) {
+        case TC_JSON: close_json(p, false); break;
+        case TC_ARGS:
+            if (p->root.state || p->root.depth) tj_close(&p->root);
+            tc_end(p, false);
+            break;
+        case TC_TAGS: tc_tags_close(p); break;
+        default: break;
+        }
+        if (p->in_call) break;
+        rc = run(p);
+        if (p->state == TC_TEXT && p->in.n == p->at) break;
+    }
+    p->finished = true;
+    if (rc) return rc;
+    if (!p->after_call) m5_buf_append(&p->text, p->space.p ? p->space.p : "", p->space.n);
+    flush_text(p);
+    return p->text.failed ? M5_ERR_NOMEM : M5_OK;
+}
+
+int m5_toolcall_count(const m5_toolcall *p)
+{
+    return p->count;
+}
+
+bool m5_toolcall_open(const m5_toolcall *p)
+{
+    return p->in_call || (p->in.n && p->state == TC_TEXT);
+}
+
+bool m5_toolcall_done(const m5_toolcall *p)
+{
+    return !p->parallel && p->count > 0 && (!p->begun || p->muted);
+}
