@@ -83,6 +83,8 @@ typedef struct m5_sampling {
     int n_top_logprobs;        /* -1 = no logprobs, 0.. = that many alternatives per token (of the unmodified distribution) */
 } m5_sampling;
 void m5_sampling_default(m5_sampling *s); /* temperature 1, top_p 1, everything else off, logprobs off, seed 0 */
+/* Fields that are below 0 (temperature, top_p, min_p, repetition_penalty, top_k) take what the model's author advises, else what `other` says. */
+void m5_engine_fill_sampling(const m5_engine *e, m5_sampling *s, const m5_sampling *other);
 
 /* Rules over the tokens of one request: what may come next and what must (thinking budgets, grammars, typed openings). The engine asks `next` exactly once for
  * each position, after every token before it was accepted and never for drafts that fall, so a rule needs no way back. What it says may depend on the

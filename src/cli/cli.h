@@ -91,7 +91,7 @@ typedef struct m5_cli_load {
 void m5_cli_load_deinit(m5_cli_load *load);
 int m5_cli_engine_options(m5_engine_options *out, const m5_cli_opts *o, m5_cli_load *load); /* CLI_*; *load is set in any case */
 int m5_cli_open_engine(m5_engine **out, const m5_cli_opts *o);                             /* CLI_*; complains itself */
-void m5_cli_sampling(m5_sampling *s, const m5_cli_opts *o);
+void m5_cli_sampling(m5_sampling *s, const m5_cli_opts *o); /* what the user left open is below 0: m5_engine_fill_sampling */
 void m5_cli_clear_line(void); /* wipes a progress bar on a terminal */
 /* A number of bytes for people: "512 MiB", "1.5 GiB". */
 const char *m5_cli_bytes(char buf[32], uint64_t bytes);

@@ -73,7 +73,12 @@ static int generate(m5_engine *e, const m5_cli_opts *o, const m5_ids *prompt, bo
     m5_error err = {0};
     m5_request *req = NULL;
     m5_gen_params p = {.ids = prompt->p, .n_ids = prompt->n, .max_tokens = o->max_tokens, .stop = o->stop.items, .n_stop = o->stop.n, .ignore_eos = o->ignore_eos};
+    m5_sampling other;
+    m5_sampling_default(&other);
+    other.temperature = 0.7f;
+    other.top_p = 0.95f;
     m5_cli_sampling(&p.sampling, o);
+    m5_engine_fill_sampling(e, &p.sampling, &other);
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->ended, NULL);
     interrupted = 0;

@@ -79,12 +79,15 @@ static const option options[] = {
     {"ignore-eos", 0, OPT_FLAG, NULL, AT(ignore_eos), CMD_RUN, GROUP_TEXT, 0, 0, "go on after the model's end token"},
     {"stats", 0, OPT_FLAG, NULL, AT(stats), CMD_RUN | CMD_CHAT, GROUP_TEXT, 0, 0, "say on stderr how many tokens were computed and how fast"},
 
-    {"temp", 0, OPT_REAL, "T", AT(temperature), ENGINE, GROUP_SAMPLING, 0, 1e6, "temperature; 0 always takes the likeliest token (default 0.7; serve: 1)"},
-    {"top-k", 0, OPT_INT, "N", AT(top_k), ENGINE, GROUP_SAMPLING, 0, INT_MAX, "draw from the N likeliest tokens (default 0: all)"},
-    {"top-p", 0, OPT_REAL, "P", AT(top_p), ENGINE, GROUP_SAMPLING, 0, 1, "draw from the likeliest tokens that together reach P (default 0.95; serve: 1)"},
-    {"min-p", 0, OPT_REAL, "P", AT(min_p), ENGINE, GROUP_SAMPLING, 0, 1, "drop tokens below P times the likeliest one (default 0)"},
+    {"temp", 0, OPT_REAL, "T", AT(temperature), ENGINE, GROUP_SAMPLING, 0, 1e6,
+     "temperature; 0 always takes the likeliest token (default: what the model advises, else 0.7; serve: 1)"},
+    {"top-k", 0, OPT_INT, "N", AT(top_k), ENGINE, GROUP_SAMPLING, 0, INT_MAX, "draw from the N likeliest tokens; 0: all (default: what the model advises, else 0)"},
+    {"top-p", 0, OPT_REAL, "P", AT(top_p), ENGINE, GROUP_SAMPLING, 0, 1,
+     "draw from the likeliest tokens that together reach P (default: what the model advises, else 0.95; serve: 1)"},
+    {"min-p", 0, OPT_REAL, "P", AT(min_p), ENGINE, GROUP_SAMPLING, 0, 1, "drop tokens below P times the likeliest one (default: what the model advises, else 0)"},
     {"typical-p", 0, OPT_REAL, "P", AT(typical_p), ENGINE, GROUP_SAMPLING, 0, 1, "locally typical sampling with mass P (default 1: off)"},
-    {"repeat-penalty", 0, OPT_REAL, "X", AT(repetition_penalty), ENGINE, GROUP_SAMPLING, 1e-3, 1e3, "make tokens seen before less likely (default 1: off)"},
+    {"repeat-penalty", 0, OPT_REAL, "X", AT(repetition_penalty), ENGINE, GROUP_SAMPLING, 1e-3, 1e3,
+     "make tokens seen before less likely; 1: off (default: what the model advises, else 1)"},
     {"repeat-last-n", 0, OPT_INT, "N", AT(penalty_last_n), ENGINE, GROUP_SAMPLING, -1, INT_MAX, "tokens --repeat-penalty looks back (default -1: all)"},
     {"presence-penalty", 0, OPT_REAL, "X", AT(presence_penalty), ENGINE, GROUP_SAMPLING, -100, 100, "subtract X from tokens of the answer so far (default 0)"},
     {"frequency-penalty", 0, OPT_REAL, "X", AT(frequency_penalty), ENGINE, GROUP_SAMPLING, -100, 100, "subtract X for each time a token was used (default 0)"},
@@ -249,14 +252,11 @@ static int set_option(m5_cli_opts *opts, const option *o, const char *value)
 
 static void defaults(m5_cli_opts *o, int command)
 {
-    bool serve = 1u << command == CMD_SERVE;
     memset(o, 0, sizeof(*o));
     o->port = 8000;
     o->host = "127.0.0.1";
-    o->temperature = serve ? 1 : 0.7;
-    o->top_p = serve ? 1 : 0.95;
+    o->temperature = o->top_p = o->min_p = o->repetition_penalty = o->top_k = -1; /* not given: what the model's author advises */
     o->typical_p = 1;
-    o->repetition_penalty = 1;
     o->penalty_last_n = -1;
     o->cache_ram_mib = -1;
     o->max_tokens = 1u << command == CMD_GENERATE ? 32 : -1;

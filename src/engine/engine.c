@@ -292,6 +292,21 @@ void m5_engine_get_info(const m5_engine *e, m5_engine_info *out)
     *out = e->info;
 }
 
+static float first_given(float user, float author, float other)
+{
+    return user >= 0 ? user : author >= 0 ? author : other;
+}
+
+void m5_engine_fill_sampling(const m5_engine *e, m5_sampling *s, const m5_sampling *other)
+{
+    const struct m5_author_sampling *a = &m5_model_config(e->model)->author;
+    s->temperature = first_given(s->temperature, a->temperature, other->temperature);
+    s->top_p = first_given(s->top_p, a->top_p, other->top_p);
+    s->min_p = first_given(s->min_p, a->min_p, other->min_p);
+    s->repetition_penalty = first_given(s->repetition_penalty, a->repetition_penalty, other->repetition_penalty);
+    s->top_k = s->top_k >= 0 ? s->top_k : a->top_k >= 0 ? a->top_k : other->top_k;
+}
+
 void m5_engine_get_status(const m5_engine *e, m5_engine_status *out)
 {
     m5_engine *m = (m5_engine *)e; /* the lock is not part of what a caller sees as constant */

@@ -74,6 +74,51 @@ static m5_act_kind read_act(m5_source *s, m5_act_kind absent)
     return absent;
 }
 
+/* An advised value outside its range is no advice. */
+static float advised(bool given, double v, double lo, double hi)
+{
+    return given && v >= lo && v <= hi ? (float)v : -1;
+}
+
+static float advised_json(const m5_json *o, const char *key, double lo, double hi)
+{
+    const m5_json *v = m5_json_get(o, key);
+    return advised(m5_json_is_number(v), m5_json_real(v), lo, hi);
+}
+
+/* o may be NULL. Without do_sample the numbers beside it are leftovers of a default, not advice. */
+static void author_json(m5_config *c, const m5_json *o)
+{
+    const m5_json *on = o ? m5_json_get(o, "do_sample") : NULL;
+    bool take = m5_json_typeof(on) == M5_JSON_BOOL && m5_json_bool(on);
+    c->author.temperature = take ? advised_json(o, "temperature", 0, 100) : -1;
+    c->author.top_p = take ? advised_json(o, "top_p", 0, 1) : -1;
+    c->author.min_p = take ? advised_json(o, "min_p", 0, 1) : -1;
+    c->author.repetition_penalty = take ? advised_json(o, "repetition_penalty", 0.001, 1000) : -1;
+    c->author.top_k = take ? (int)advised_json(o, "top_k", 0, 1 << 20) : -1;
+}
+
+static float advised_gguf(const struct m5_gguf *g, const char *key, double lo, double hi)
+{
+    double v = 0;
+    int64_t i = 0;
+    bool given = m5_gguf_f64(g, key, &v);
+    if (!given && m5_gguf_i64(g, key, &i)) {
+        given = true;
+        v = (double)i;
+    }
+    return advised(given, v, lo, hi);
+}
+
+static void author_gguf(m5_config *c, const struct m5_gguf *g)
+{
+    c->author.temperature = advised_gguf(g, "general.sampling.temp", 0, 100);
+    c->author.top_p = advised_gguf(g, "general.sampling.top_p", 0, 1);
+    c->author.min_p = advised_gguf(g, "general.sampling.min_p", 0, 1);
+    c->author.repetition_penalty = advised_gguf(g, "general.sampling.penalty_repeat", 0.001, 1000);
+    c->author.top_k = (int)advised_gguf(g, "general.sampling.top_k", 0, 1 << 20);
+}
+
 static void add_eos_json(m5_config *c, const m5_json *v)
 {
     if (m5_json_typeof(v) == M5_JSON_INT) m5_config_add_eos(c, m5_json_int(v));
@@ -331,6 +376,7 @@ int m5_config_from_hf(m5_config *c, const m5_json *config, const m5_json *genera
     check_quant_method(&s);
     if (rc == 0) f->from_hf(c, &s);
     if (rc == 0) add_eos_json(c, generation ? m5_json_get(generation, "eos_token_id") : NULL);
+    if (rc == 0) author_json(c, generation);
     if (rc == 0) check_config(&s, c);
     if (rc) {
         m5_config_deinit(c);
@@ -353,6 +399,7 @@ int m5_config_from_gguf(m5_config *c, const struct m5_gguf *g, m5_error *err)
     snprintf(c->family, sizeof c->family, "%s", f->name);
     if (m5_gguf_str(g, "general.name", &name)) snprintf(c->name, sizeof c->name, "%.*s", (int)(name.n > 120 ? 120 : name.n), name.p);
     f->from_gguf(c, &s);
+    author_gguf(c, g);
     if (rc == 0) check_config(&s, c);
     if (rc) {
         m5_config_deinit(c);

@@ -76,6 +76,12 @@ typedef struct m5_config {
     int n_mtp;
     m5_layer_config mtp_layer;
 
+    /* What the model's author advises; a field below 0 is not given. From generation_config.json or general.sampling.* of GGUF. */
+    struct m5_author_sampling {
+        float temperature, top_p, min_p, repetition_penalty;
+        int top_k;
+    } author;
+
     int32_t eos[M5_MAX_EOS]; /* union of every place that names end tokens */
     int n_eos;
 } m5_config;
@@ -84,7 +90,7 @@ typedef struct m5_config {
  * value that this build cannot honour is an error that names the key and the value. Owner: caller, m5_config_deinit (also after an error, when *c
  * is zeroed). Errors: M5_ERR_FORMAT, M5_ERR_UNSUPPORTED, M5_ERR_NOMEM.
  *
- * From a folder: config is config.json; generation is generation_config.json or NULL (end tokens only). */
+ * From a folder: config is config.json; generation is generation_config.json or NULL (end tokens and the author's sampling). */
 int m5_config_from_hf(m5_config *c, const m5_json *config, const m5_json *generation, m5_error *err);
 /* From GGUF metadata; also looks at a few tensors (rope_freqs, which kind of mixer a block has). */
 int m5_config_from_gguf(m5_config *c, const struct m5_gguf *g, m5_error *err);

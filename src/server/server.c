@@ -21,6 +21,7 @@ typedef struct server {
     m5_error load_error;
     atomic_bool failed;
     int64_t started;
+    m5_sampling sampling; /* defaults of requests; set before the engine shows */
 } server;
 
 void m5_server_options_default(m5_server_options *o)
@@ -110,7 +111,7 @@ static void get_model(server *s, m5_engine *e, m5_http_req *r, m5_slice id)
 
 static void post_generate(server *s, m5_engine *e, m5_http_req *r, bool chat)
 {
-    m5_turn_defaults def = {.sampling = s->opt->sampling, .max_tokens = s->opt->max_tokens, .n_vocab = m5_tokenizer_n_vocab(m5_engine_tokenizer(e))};
+    m5_turn_defaults def = {.sampling = s->sampling, .max_tokens = s->opt->max_tokens, .n_vocab = m5_tokenizer_n_vocab(m5_engine_tokenizer(e))};
     m5_slice body = m5_http_req_body(r);
     m5_turn *t = NULL;
     m5_api_error ae;
@@ -195,7 +196,7 @@ static void post_detokenize(m5_engine *e, m5_http_req *r)
 
 static void post_apply_template(server *s, m5_engine *e, m5_http_req *r)
 {
-    m5_turn_defaults def = {.sampling = s->opt->sampling, .max_tokens = -1, .n_vocab = m5_tokenizer_n_vocab(m5_engine_tokenizer(e))};
+    m5_turn_defaults def = {.sampling = s->sampling, .max_tokens = -1, .n_vocab = m5_tokenizer_n_vocab(m5_engine_tokenizer(e))};
     m5_slice body = m5_http_req_body(r);
     m5_turn *t = NULL;
     m5_api_error ae;
@@ -334,6 +335,12 @@ static void *load(void *arg)
         m5_http_stop(s->http);
         return NULL;
     }
+    m5_sampling neutral;
+    m5_sampling_default(&neutral);
+    s->sampling = s->opt->sampling;
+    m5_engine_fill_sampling(e, &s->sampling, &neutral);
+    m5_log(M5_LOG_INFO, "requests that leave it open: temperature %g, top_k %d, top_p %g, min_p %g, repetition penalty %g", (double)s->sampling.temperature,
+           s->sampling.top_k, (double)s->sampling.top_p, (double)s->sampling.min_p, (double)s->sampling.repetition_penalty);
     atomic_store(&s->engine, e);
     if (s->opt->on_ready) s->opt->on_ready(s->opt->ctx, e, s->opt->host ? s->opt->host : "127.0.0.1", m5_http_port(s->http));
     return NULL;

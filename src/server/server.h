@@ -12,7 +12,7 @@ typedef struct m5_server_options {
     const char *api_key;            /* NULL = none */
     const char *const *allow_hosts; /* NULL-terminated or NULL */
     const char *model_alias;        /* name shown by /v1/models, NULL = the model's own */
-    m5_sampling sampling;           /* defaults for requests that leave a field out */
+    m5_sampling sampling;           /* defaults for requests that leave a field out; below 0: see m5_engine_fill_sampling */
     int max_tokens;                 /* default limit of an answer; < 0 = to the end of the context */
     /* Called once on the main thread's loop when the port is bound, and once when the model is ready (engine set); may be NULL. */
     void (*on_listen)(void *ctx, const char *host, int port);

@@ -37,6 +37,7 @@ int m5_model_open(m5_model **out, const char *path, const m5_model_options *opt,
     m->weights.config.n_vocab = FAKE_VOCAB;
     m->weights.config.n_ctx_train = fake.n_ctx_train ? fake.n_ctx_train : 4000;
     m->weights.config.eos[0] = FAKE_END_ID;
+    m->weights.config.author = (struct m5_author_sampling){.temperature = 0.25f, .top_p = -1, .min_p = -1, .repetition_penalty = -1, .top_k = 7};
     m->weights.config.n_eos = 1;
     m->weights.tokenizer_json = (char *)"{}";
     m->max_batch_tok = opt->max_batch_tok;

@@ -278,6 +278,35 @@ static void test_eos(void)
     m5_json_unref(b);
 }
 
+/* ---- the author's sampling ---- */
+
+static void test_author(void)
+{
+    static const char config[] = "{\"model_type\":\"qwen3_5\",\"text_config\":{" SIZES "\"intermediate_size\":96}}";
+    struct {
+        const char *generation;
+        float temperature, top_p;
+        int top_k;
+    } rows[] = {
+        {NULL, -1, -1, -1},
+        {"{\"do_sample\":true,\"temperature\":0.6,\"top_p\":0.95,\"top_k\":20}", 0.6f, 0.95f, 20},
+        {"{\"do_sample\":false,\"temperature\":0.6,\"top_p\":0.95,\"top_k\":20}", -1, -1, -1},
+        {"{\"temperature\":0.6}", -1, -1, -1},
+        {"{\"do_sample\":true,\"temperature\":-3,\"top_p\":7,\"top_k\":\"many\"}", -1, -1, -1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        m5_json *a = NULL, *b = NULL;
+        const char *g = rows[i].generation;
+        T_CHECK(m5_json_parse(&a, config, sizeof config - 1, NULL, NULL) == 0 && (!g || m5_json_parse(&b, g, strlen(g), NULL, NULL) == 0));
+        m5_config_deinit(&c);
+        T_CHECK(m5_config_from_hf(&c, a, b, &err) == 0, "%s", err.text);
+        T_CHECK(c.author.temperature == rows[i].temperature && c.author.top_p == rows[i].top_p && c.author.top_k == rows[i].top_k, "row %zu", i);
+        T_CHECK(c.author.min_p == -1 && c.author.repetition_penalty == -1, "row %zu", i);
+        m5_json_unref(a);
+        m5_json_unref(b);
+    }
+}
+
 /* ---- malformed ---- */
 
 static void test_malformed(void)
@@ -365,8 +394,11 @@ static void test_gguf_llama(void)
     tb_gu32(&g, "llama.rope.dimension_count", 16);
     tb_gu32(&g, "tokenizer.ggml.eos_token_id", 5);
     tb_gu32(&g, "tokenizer.ggml.eot_token_id", 6);
+    tb_gf32(&g, "general.sampling.temp", 0.5f);
+    tb_gu32(&g, "general.sampling.top_k", 30);
     tb_gtensor(&g, "rope_freqs.weight", 0, "8", freqs, sizeof freqs);
     T_CHECK(parse_gguf(&g) == 0, "%s", err.text);
+    T_CHECK(c.author.temperature == 0.5f && c.author.top_k == 30 && c.author.top_p == -1);
     T_CHECK(c.ropes[0].pairs && c.n_vocab == 100 && c.n_eos == 2 && c.rms_eps == 1e-5f && c.layers[2].head_dim == 16);
     INV(0, 3, pow(5e5, -6.0 / 16));
     INV(0, 4, pow(5e5, -8.0 / 16) / 2);
@@ -514,6 +546,7 @@ int main(void)
     test_defaults_gemma();
     test_gemma4();
     test_eos();
+    test_author();
     test_malformed();
     test_gguf_llama();
     test_gguf_others();

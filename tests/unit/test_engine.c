@@ -123,6 +123,24 @@ static void test_wake(void)
     m5_engine_close(e);
 }
 
+/* The user's value, else the author's, else the other. */
+static void test_fill_sampling(void)
+{
+    m5_engine *e = open_engine(100, 1, 0, 0);
+    m5_sampling s, other;
+    m5_sampling_default(&other);
+    other.top_p = 0.5f;
+    s = other;
+    s.temperature = s.top_p = s.min_p = s.repetition_penalty = -1;
+    s.top_k = -1;
+    m5_engine_fill_sampling(e, &s, &other);
+    T_CHECK(s.temperature == 0.25f && s.top_k == 7 && s.top_p == 0.5f && s.min_p == 0 && s.repetition_penalty == 1);
+    s.temperature = 0, s.top_k = 0;
+    m5_engine_fill_sampling(e, &s, &other);
+    T_CHECK(s.temperature == 0 && s.top_k == 0); /* 0 is a choice */
+    m5_engine_close(e);
+}
+
 static void test_plain(void)
 {
     m5_engine *e = open_engine(100, 1, 0, 0);
@@ -612,6 +630,7 @@ int main(void)
 {
     m5_log_set_level(M5_LOG_ERROR);
     test_open();
+    test_fill_sampling();
     test_plain();
     test_wake();
     test_text();
