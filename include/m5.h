@@ -14,6 +14,42 @@
 typedef struct m5_engine m5_engine;
 typedef struct m5_request m5_request;
 
+/* Speculative decoding: cheap guesses ("drafts") for the next tokens are checked together in one forward, and exactly those are kept that would have
+ * been drawn anyway. It changes speed, never output: tokens, log-probabilities, events and finish are the same with any of this. */
+typedef enum m5_spec_source {
+    M5_SPEC_NGRAM,  /* what followed the last tokens where they stood before, in prompt or answer */
+    M5_SPEC_MTP,    /* the model's own next-token head */
+    M5_SPEC_MODEL,  /* a smaller model of the same vocabulary */
+    M5_SPEC_SCRIPT, /* m5_spec_script: for tests and measurements */
+    M5_SPEC_SOURCES
+} m5_spec_source;
+enum {
+    M5_SPEC_OFF = 1 << 30,                     /* no drafts */
+    M5_SPEC_AUTO = (1 << M5_SPEC_SOURCES) - 1, /* every source there is */
+    M5_SPEC_MAX_K = 24,
+    M5_SPEC_DEFAULT_K = 12
+};
+/* "off", "auto", or names of sources joined by commas: bits for m5_spec_params.sources. Errors: M5_ERR_ARG. */
+int m5_spec_parse(const char *text, unsigned *sources, m5_error *err);
+const char *m5_spec_source_name(m5_spec_source s);
+
+/* Drafts made to order: the token at place i of the answer is ids[i]; each draft token is right with probability p_right, decided by its place and
+ * the seed alone. Past n_ids nothing is drafted. */
+typedef struct m5_spec_script {
+    const int32_t *ids;
+    int n_ids;
+    double p_right;
+    int wrong_at; /* from this token of each draft on all are wrong; -1 = none */
+    uint64_t seed;
+} m5_spec_script;
+
+typedef struct m5_spec_params {
+    unsigned sources; /* bits 1 << m5_spec_source, or M5_SPEC_OFF; 0 = the engine's */
+    int k;            /* drafted tokens a step, at most; 0 = the engine's */
+    bool fixed;       /* as many drafts as the source gives, always. Otherwise sources and lengths follow what is measured, and losing means none */
+    const m5_spec_script *script; /* must live until DONE or m5_request_free; NULL = none */
+} m5_spec_params;
+
 typedef struct m5_engine_options {
     const char *model_path;
     int n_threads;         /* 0 = usable cores */
@@ -34,6 +70,7 @@ typedef struct m5_engine_options {
     uint64_t cache_disk_bytes; /* budget of that folder; 0 = a tenth of what is free there, at most 16 GiB */
     int checkpoint_every;     /* tokens between checkpoints of a long prompt; 0 = 512 */
     const char *chat_template; /* text used instead of the model's own template; NULL = the model's */
+    m5_spec_params spec;       /* for requests that say nothing; sources 0 = M5_SPEC_AUTO. Requests cannot exceed its k nor use what it turns off */
 } m5_engine_options;
 
 int m5_engine_open(m5_engine **out, const m5_engine_options *opt, m5_error *err);
@@ -61,6 +98,10 @@ typedef struct m5_engine_info {
     uint64_t cache_disk_bytes;             /* budget of its files; 0 = none are used */
     int checkpoint_every;
     bool own_template;                     /* false: the built-in ChatML stands in */
+    unsigned spec_sources;                 /* sources of drafts that exist here, as bits; 0 = none */
+    int spec_k;                            /* longest draft */
+    int spec_rows;                         /* drafted tokens in one step, over all sequences */
+    uint64_t spec_bytes;                   /* memory for them */
 } m5_engine_info;
 void m5_engine_get_info(const m5_engine *e, m5_engine_info *out);
 
@@ -118,6 +159,7 @@ typedef struct m5_gen_params {
     bool ignore_eos;
     bool keep_special;         /* control tokens appear in the text */
     const m5_control *control; /* copied; NULL = none */
+    m5_spec_params spec;       /* copied; zero = as the engine */
     bool replay;               /* earlier answers in the prompt may take the tokens that were sampled, where the text is the same (chat turns) */
 } m5_gen_params;
 
@@ -132,6 +174,8 @@ typedef struct m5_usage {
     int n_prompt, n_cached, n_generated;
     int n_replayed;            /* prompt tokens taken from the record of what the model wrote */
     double prompt_ms, generate_ms, queue_ms;
+    int n_draft, n_draft_accepted; /* drafted tokens that were checked, and those that were right */
+    int n_draft_by[M5_SPEC_SOURCES], n_draft_accepted_by[M5_SPEC_SOURCES];
 } m5_usage;
 
 typedef enum m5_event_kind { M5_EVENT_START /* prompt done */, M5_EVENT_TOKEN, M5_EVENT_DONE } m5_event_kind;
@@ -168,6 +212,8 @@ typedef struct m5_engine_status {
     uint64_t n_preempted;       /* times that a request gave its memory to others and went on later */
     uint64_t last_step_us;      /* m5_time_us() of the last finished step, or of the end of idleness */
     bool busy;
+    uint64_t n_draft, n_draft_accepted, n_draft_by[M5_SPEC_SOURCES], n_draft_accepted_by[M5_SPEC_SOURCES];
+    uint64_t n_steps, n_draft_steps; /* forwards; those with drafts in them */
     /* kept prompt state */
     uint64_t cache_bytes, n_cache_nodes, n_cache_checkpoints, n_cache_lookups, n_cache_hits, n_cache_hit_tokens, n_cache_evicted_bytes;
     uint64_t disk_bytes, n_disk_files, n_disk_written_bytes, n_disk_loaded, n_disk_loaded_bytes, n_disk_bad, n_disk_evicted, n_disk_skipped;

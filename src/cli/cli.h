@@ -21,7 +21,8 @@ typedef struct m5_cli_opts {
     /* model and engine */
     const char *model, *isa, *kv, *chat_template, *threads;
     int ctx, parallel, queue, chunk, memory_mib, cache_ram_mib, cache_disk_mib, checkpoint_every;
-    const char *cache_dir;
+    const char *cache_dir, *spec;
+    int spec_k;
     bool f32, no_repack;
     /* sampling */
     double temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `debug generate`: token ids in, the likeliest continuation out, through the whole engine: scheduler, batch, kept state. */
+/* `debug generate`: token ids in, the continuation out, through the whole engine: scheduler, batch, kept state. */
 #include "cli/cli.h"
 
 #include "base/mem.h"
@@ -75,7 +75,9 @@ static int run_batch(m5_engine *e, batch *b, const m5_cli_opts *o)
         member *m = &b->members[i];
         m5_gen_params p = {.ids = m->prompt.p, .n_ids = m->prompt.n, .max_tokens = o->max_tokens, .ignore_eos = true};
         m5_sampling_default(&p.sampling);
-        p.sampling.temperature = 0;
+        p.sampling.temperature = o->temperature > 0 ? (float)o->temperature : 0;
+        p.sampling.seed = o->seed;
+        p.spec.fixed = o->spec && strcmp(o->spec, "auto") != 0; /* what is compared here should be drafted */
         pthread_mutex_lock(&b->mu);
         b->n_left++;
         pthread_mutex_unlock(&b->mu);
@@ -110,6 +112,7 @@ int m5_cmd_debug_generate(const m5_cli_opts *o)
     m5_cli_opts mine = *o;
     mine.parallel = b.n;
     mine.queue = b.n;
+    if (!o->spec) mine.spec = "off";
     /* Kept state serves later runs, through files; within one run it would only let companions see each other. */
     if (!o->cache_dir) mine.cache_ram_mib = 0;
     if (!rc) rc = m5_cli_open_engine(&e, &mine);
@@ -117,10 +120,10 @@ int m5_cmd_debug_generate(const m5_cli_opts *o)
     if (!rc) {
         const member *m = &b.members[0];
         for (size_t i = 0; i < m->out.n; i++) m5_buf_printf(&out, "%s%d", i ? "," : "", (int)m->out.p[i]);
-        if (o->cache_dir)
-            printf("{\"ids\":[%s],\"cached\":%d}\n", out.p ? out.p : "", m->usage.n_cached);
-        else
-            printf("{\"ids\":[%s]}\n", out.p ? out.p : "");
+        m5_buf_printf(&out, "]");
+        if (o->cache_dir) m5_buf_printf(&out, ",\"cached\":%d", m->usage.n_cached);
+        if (o->spec) m5_buf_printf(&out, ",\"draft_n\":%d,\"draft_n_accepted\":%d", m->usage.n_draft, m->usage.n_draft_accepted);
+        printf("{\"ids\":[%s}\n", out.p ? out.p : "]");
     }
     for (int i = 0; i < b.n; i++) {
         m5_request_free(b.members[i].req);

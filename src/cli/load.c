@@ -121,6 +121,9 @@ int m5_cli_engine_options(m5_engine_options *out, const m5_cli_opts *o, m5_cli_l
         .progress_ctx = load,
     };
     int rc = isa_mask(o->isa, &out->cpu_mask);
+    m5_error bad = {0};
+    out->spec.k = o->spec_k;
+    if (!rc && o->spec && m5_spec_parse(o->spec, &out->spec.sources, &bad)) rc = m5_cli_usage("--spec %s: %s", o->spec, bad.text);
     if (!rc) rc = kv_type(o->kv, o->f32, &out->kv_type);
     if (!rc) rc = one_thread_count(o->threads, &out->n_threads);
     if (rc || !o->chat_template) return rc;
@@ -139,7 +142,7 @@ int m5_cli_open_engine(m5_engine **out, const m5_cli_opts *o)
     *out = NULL;
     if (!o->model) return m5_cli_usage("no model given: --model PATH");
     int rc = m5_cli_engine_options(&eo, o, &load);
-    eo.n_parallel = 1; /* one conversation: all memory is for its context */
+    if (!eo.n_parallel) eo.n_parallel = 1; /* one conversation: all memory is for its context */
     if (!rc && m5_engine_open(out, &eo, &err)) rc = m5_cli_fail(&err);
     m5_cli_load_deinit(&load);
     return rc;

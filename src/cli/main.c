@@ -50,11 +50,13 @@ const m5_cli_command m5_cli_commands[] = {
      "  m5-infer debug logits -m model.gguf --ids 5,6,7 --all    one row for every position\n\n"
      "The same numbers must come out for any --threads and --chunk.\n",
      m5_cmd_debug_logits},
-    {"debug generate", "", "print the likeliest continuation of token ids as JSON",
+    {"debug generate", "", "print the continuation of token ids as JSON",
      "  m5-infer debug generate -m model.gguf --ids 5,6,7 -n 32  {\"ids\":[...]}\n"
      "  m5-infer debug generate ... --cache-dir D                uses and fills kept state; adds \"cached\":N\n"
-     "  m5-infer debug generate ... --batch-with FILE            runs the id lists of FILE, one a line, in the same batch\n\n"
-     "Always takes the likeliest token and does not stop at end tokens.\n",
+     "  m5-infer debug generate ... --batch-with FILE            runs the id lists of FILE, one a line, in the same batch\n"
+     "  m5-infer debug generate ... --spec ngram --spec-k 4      with drafts; adds \"draft_n\":N,\"draft_n_accepted\":N; the ids must not change\n\n"
+     "Takes the likeliest token, or draws with --temp and --seed; does not stop at end tokens. --spec LIST always drafts as much as the list "
+     "gives.\n",
      m5_cmd_debug_generate},
     {"debug tokenize", "", "turn the text on stdin into token ids",
      "  printf 'Hello' | m5-infer debug tokenize -m model.gguf       {\"ids\":[...]}\n"

@@ -60,6 +60,9 @@ static const option options[] = {
     {"isa", 0, OPT_STR, "NAME", AT(isa), FORWARD | CMD_INSPECT, GROUP_MODEL, 0, 0, "highest instruction set to use: auto (default), ref, avx2, avx512, neon"},
     {"f32", 0, OPT_FLAG, NULL, AT(f32), FORWARD, GROUP_MODEL, 0, 0, "reference arithmetic: activations, keys and values stay 32-bit floats (slow)"},
     {"no-repack", 0, OPT_FLAG, NULL, AT(no_repack), FORWARD, GROUP_MODEL, 0, 0, "use the weights as the file lays them out: loads faster, runs slower"},
+    {"spec", 0, OPT_STR, "LIST", AT(spec), ENGINE | CMD_GENERATE, GROUP_MODEL, 0, 0,
+     "where drafts of coming tokens come from: auto (default; debug: off), off, or a list of ngram, mtp; never changes the output"},
+    {"spec-k", 0, OPT_INT, "N", AT(spec_k), ENGINE | CMD_GENERATE, GROUP_MODEL, 1, M5_SPEC_MAX_K, "longest draft, in tokens (default 12)"},
     {"chat-template", 0, OPT_STR, "FILE", AT(chat_template), ENGINE, GROUP_MODEL, 0, 0, "use this Jinja template instead of the model's own"},
 
     {"port", 'p', OPT_INT, "PORT", AT(port), CMD_SERVE, GROUP_SERVER, 0, 65535, "port to listen on (default 8000; 0 picks a free one)"},
@@ -79,8 +82,8 @@ static const option options[] = {
     {"ignore-eos", 0, OPT_FLAG, NULL, AT(ignore_eos), CMD_RUN, GROUP_TEXT, 0, 0, "go on after the model's end token"},
     {"stats", 0, OPT_FLAG, NULL, AT(stats), CMD_RUN | CMD_CHAT, GROUP_TEXT, 0, 0, "say on stderr how many tokens were computed and how fast"},
 
-    {"temp", 0, OPT_REAL, "T", AT(temperature), ENGINE, GROUP_SAMPLING, 0, 1e6,
-     "temperature; 0 always takes the likeliest token (default: what the model advises, else 0.7; serve: 1)"},
+    {"temp", 0, OPT_REAL, "T", AT(temperature), ENGINE | CMD_GENERATE, GROUP_SAMPLING, 0, 1e6,
+     "temperature; 0 always takes the likeliest token (default: what the model advises, else 0.7; serve: 1; debug: 0)"},
     {"top-k", 0, OPT_INT, "N", AT(top_k), ENGINE, GROUP_SAMPLING, 0, INT_MAX, "draw from the N likeliest tokens; 0: all (default: what the model advises, else 0)"},
     {"top-p", 0, OPT_REAL, "P", AT(top_p), ENGINE, GROUP_SAMPLING, 0, 1,
      "draw from the likeliest tokens that together reach P (default: what the model advises, else 0.95; serve: 1)"},
@@ -91,7 +94,7 @@ static const option options[] = {
     {"repeat-last-n", 0, OPT_INT, "N", AT(penalty_last_n), ENGINE, GROUP_SAMPLING, -1, INT_MAX, "tokens --repeat-penalty looks back (default -1: all)"},
     {"presence-penalty", 0, OPT_REAL, "X", AT(presence_penalty), ENGINE, GROUP_SAMPLING, -100, 100, "subtract X from tokens of the answer so far (default 0)"},
     {"frequency-penalty", 0, OPT_REAL, "X", AT(frequency_penalty), ENGINE, GROUP_SAMPLING, -100, 100, "subtract X for each time a token was used (default 0)"},
-    {"seed", 0, OPT_SEED, "N", AT(seed), CMD_RUN | CMD_CHAT, GROUP_SAMPLING, 0, 0, "the same seed gives the same answer (default: by chance)"},
+    {"seed", 0, OPT_SEED, "N", AT(seed), CMD_RUN | CMD_CHAT | CMD_GENERATE, GROUP_SAMPLING, 0, 0, "the same seed gives the same answer (default: by chance)"},
 
     {"prompt", 'p', OPT_STR, "N,..", AT(prompt_lengths), CMD_BENCH, GROUP_COMMAND, 0, 0, "prompt lengths to measure (default 512; 0 = none)"},
     {"gen", 'n', OPT_STR, "N,..", AT(gen_lengths), CMD_BENCH, GROUP_COMMAND, 0, 0, "answer lengths to measure (default 64; 0 = none)"},

@@ -45,6 +45,8 @@ static int check_options(const m5_engine_options *o, m5_error *err)
     if (o->n_parallel < 0 || o->n_parallel > MAX_PARALLEL)
         return m5_error_set(err, M5_ERR_ARG, "%d parallel sequences are out of range (1 to %d)", o->n_parallel, MAX_PARALLEL);
     if (o->checkpoint_every < 0) return m5_error_set(err, M5_ERR_ARG, "checkpoints every %d tokens are out of range", o->checkpoint_every);
+    if (o->spec.k < 0 || o->spec.k > M5_SPEC_MAX_K)
+        return m5_error_set(err, M5_ERR_ARG, "drafts of %d tokens are out of range (1 to %d)", o->spec.k, M5_SPEC_MAX_K);
     if (o->n_queue < 0) return m5_error_set(err, M5_ERR_ARG, "queue of %d requests is out of range", o->n_queue);
     if (o->prefill_chunk < 0 || o->prefill_chunk > MAX_CHUNK)
         return m5_error_set(err, M5_ERR_ARG, "prefill chunk of %d rows is out of range (1 to %d)", o->prefill_chunk, MAX_CHUNK);
@@ -69,8 +71,9 @@ static int plan_context(m5_engine *e, const m5_engine_options *o, m5_error *err)
     i->weight_bytes = w->file_bytes;
     i->n_params = w->n_params;
     i->n_ctx_train = w->config.n_ctx_train;
+    uint64_t hold = e->spec.max_k ? m5_model_hold_bytes(e->model) : 0;
     uint64_t usable = o->memory_bytes ? o->memory_bytes : i->memory_bytes / 100 * 85,
-             fixed = i->weight_bytes + i->row_bytes * (uint64_t)e->n_parallel;
+             fixed = i->weight_bytes + (i->row_bytes + hold) * (uint64_t)e->n_parallel;
     uint64_t free_bytes = usable > fixed ? usable - fixed : 0, cache_max = (uint64_t)8 << 30;
     i->cache_ram_bytes = o->no_cache ? 0 : o->cache_ram_bytes ? o->cache_ram_bytes : free_bytes / 4 < cache_max ? free_bytes / 4 : cache_max;
     free_bytes = free_bytes > i->cache_ram_bytes ? free_bytes - i->cache_ram_bytes : 0;
@@ -86,7 +89,7 @@ static int plan_context(m5_engine *e, const m5_engine_options *o, m5_error *err)
     }
     if (e->n_ctx < 2) return m5_error_set(err, M5_ERR_ARG, "context of %d tokens cannot hold a prompt and an answer", e->n_ctx);
     i->n_ctx = e->n_ctx;
-    i->state_bytes = ((uint64_t)e->n_ctx * i->kv_bytes_per_tok + i->row_bytes) * (uint64_t)e->n_parallel;
+    i->state_bytes = ((uint64_t)e->n_ctx * i->kv_bytes_per_tok + i->row_bytes + hold) * (uint64_t)e->n_parallel;
     /* Pages and rows of sequences and of the prompt cache come out of one pool; the cache's checkpoints lie outside, so their budget is left out of
      * it. */
     uint64_t least = i->row_bytes * 2 + (uint64_t)(e->n_ctx < MIN_CTX ? e->n_ctx : MIN_CTX) * i->kv_bytes_per_tok;
@@ -139,12 +142,17 @@ static int open_buffers(m5_engine *e, m5_error *err)
     if (e->tokenizer && m5_tokenizer_n_vocab(e->tokenizer) < n_vocab) n_vocab = m5_tokenizer_n_vocab(e->tokenizer);
     int rc = m5_sampler_new(&e->sampler, n_row, n_vocab, err);
     if (rc) return rc;
+    size_t n_logits = n + (size_t)e->spec.max_rows;
+    e->info.spec_bytes = (uint64_t)e->spec.max_rows * (uint64_t)n_row * sizeof(float);
+    if (e->spec.max_rows)
+        m5_log(M5_LOG_INFO, "drafts: up to %d tokens a sequence, %d a step, %.0f MiB", e->spec.max_k, e->spec.max_rows, mib(e->info.spec_bytes));
     e->slots = m5_calloc(M5_MEM_MISC, n, sizeof(*e->slots));
+    e->asks = m5_calloc(M5_MEM_SCRATCH, n, sizeof(*e->asks));
     e->runs = m5_calloc(M5_MEM_SCRATCH, n, sizeof(*e->runs));
     e->run_slot = m5_calloc(M5_MEM_SCRATCH, n, sizeof(*e->run_slot));
     e->run_err = m5_calloc(M5_MEM_SCRATCH, n, sizeof(*e->run_err));
-    e->logits = m5_calloc(M5_MEM_SCRATCH, n * (size_t)n_row, sizeof(float));
-    if (!e->slots || !e->runs || !e->run_slot || !e->run_err || !e->logits)
+    e->logits = m5_calloc(M5_MEM_SCRATCH, n_logits * (size_t)n_row, sizeof(float));
+    if (!e->slots || !e->asks || !e->runs || !e->run_slot || !e->run_err || !e->logits)
         return m5_error_set(err, M5_ERR_NOMEM, "out of memory for %zu sequences", n);
     return 0;
 }
@@ -195,15 +203,18 @@ int m5_engine_open(m5_engine **out, const m5_engine_options *o, m5_error *err)
     e->prefill_chunk = o->prefill_chunk ? o->prefill_chunk : DEFAULT_CHUNK;
     e->checkpoint_every = o->checkpoint_every ? o->checkpoint_every : DEFAULT_CHECKPOINT_EVERY;
     e->info.checkpoint_every = e->checkpoint_every;
+    m5_spec_open(&e->spec, &o->spec, e->n_parallel);
     m5_model_options mo = {
         .cpu = {.n_threads = o->n_threads, .cpu_mask = o->cpu_mask ? o->cpu_mask : 0xffffffffu, .act_f32 = o->act_f32},
         .kv_type = (m5_kv_type)o->kv_type,
-        .max_batch_tok = e->prefill_chunk + e->n_parallel,
+        .max_batch_tok = e->prefill_chunk + e->n_parallel + e->spec.max_rows,
+        .max_draft = e->spec.max_hold,
         .no_repack = o->no_repack,
         .progress = o->progress,
         .progress_ctx = o->progress_ctx,
     };
     if ((rc = m5_model_open(&e->model, o->model_path, &mo, err))) goto out;
+    e->spec.n_vocab = m5_model_config(e->model)->n_vocab;
     e->model_id = short_name(o->model_path);
     if (!e->model_id) {
         rc = m5_error_set(err, M5_ERR_NOMEM, "out of memory");
@@ -219,6 +230,9 @@ int m5_engine_open(m5_engine **out, const m5_engine_options *o, m5_error *err)
     e->info.n_parallel = e->n_parallel;
     e->info.n_queue = e->n_queue;
     e->info.prefill_chunk = e->prefill_chunk;
+    e->info.spec_sources = e->spec.sources;
+    e->info.spec_k = e->spec.max_k;
+    e->info.spec_rows = e->spec.max_rows;
     if (pthread_create(&e->thread, NULL, m5_engine_main, e)) {
         rc = m5_error_set(err, M5_ERR_IO, "the system refused the engine thread");
         goto out;
@@ -249,10 +263,12 @@ void m5_engine_close(m5_engine *e)
     for (int i = 0; e->slots && i < e->n_parallel; i++) {
         m5_seq_free(e->slots[i].seq);
         m5_free(e->slots[i].ids);
+        m5_spec_free(&e->slots[i].spec);
     }
     m5_store_close(e->store);
     m5_prefix_close(e->prefix);
     m5_free(e->slots);
+    m5_free(e->asks);
     m5_free(e->runs);
     m5_free(e->run_slot);
     m5_free(e->run_err);
@@ -330,6 +346,8 @@ static int check_params(const m5_engine *e, const m5_gen_params *p, m5_error *er
             return m5_error_set(err, M5_ERR_ARG, "token %d at position %zu is not in the vocabulary of %d", (int)p->ids[i], i, n_vocab);
     if (p->n_stop > 0 && !e->tokenizer)
         return m5_error_set(err, M5_ERR_UNSUPPORTED, "stop strings need a tokenizer, which this model does not bring");
+    if (p->spec.k < 0 || p->spec.k > M5_SPEC_MAX_K)
+        return m5_error_set(err, M5_ERR_ARG, "drafts of %d tokens are out of range (1 to %d)", p->spec.k, M5_SPEC_MAX_K);
     return m5_sampling_check(&p->sampling, n_vocab, err);
 }
 
@@ -341,6 +359,7 @@ static int fill_request(m5_request *r, const m5_engine *e, const m5_gen_params *
     r->cap_ids = p->control ? e->n_ctx : r->n_prompt + r->max_tokens; /* uncounted tokens need room too */
     r->ignore_eos = p->ignore_eos;
     r->replay = p->replay;
+    r->spec = p->spec;
     r->sampling = p->sampling;
     r->ids = m5_alloc(M5_MEM_REQUEST, (size_t)r->cap_ids * sizeof(*r->ids));
     r->bias = m5_alloc(M5_MEM_REQUEST, (size_t)p->sampling.n_bias * sizeof(*r->bias));

@@ -12,6 +12,7 @@
 #include "engine/prefix.h"
 #include "engine/replay.h"
 #include "engine/sampler.h"
+#include "engine/spec.h"
 #include "text/stop.h"
 #include "engine/store.h"
 #include "model/model.h"
@@ -42,6 +43,8 @@ struct m5_request {
     m5_control control;         /* control.next NULL = none */
     uint64_t *mask;             /* what control said of the position to be drawn next; NULL without control */
     bool masked;
+    m5_spec_params spec;
+    int n_draft[M5_SPEC_SOURCES], n_draft_accepted[M5_SPEC_SOURCES];
     int n_counted;              /* generated tokens that count against max_tokens */
     int max_tokens;             /* already bounded by the context */
     int32_t *ids;               /* prompt with room for max_tokens; moves to the slot at admission and comes back when it has to make room */
@@ -64,6 +67,9 @@ typedef struct m5_slot {
     int n_ids, cap_ids;
     struct m5_request *req;     /* NULL = idle */
     uint64_t admitted;          /* tick of admission: who came first */
+    m5_spec_seq spec;
+    bool held;   /* within a step: the forward's rows wait for m5_seq_commit */
+    int n_stand; /* of them, those that will be committed */
 } m5_slot;
 
 struct m5_engine {
@@ -87,7 +93,10 @@ struct m5_engine {
     m5_run *runs;               /* [n_parallel] */
     m5_slot **run_slot;         /* [n_parallel] */
     m5_error *run_err;          /* [n_parallel] */
-    float *logits;              /* [n_parallel, n_vocab] */
+    float *logits;              /* [n_parallel + spec.max_rows, n_vocab] */
+    m5_spec spec;
+    m5_spec_ask *asks; /* [n_parallel] who decodes in this step */
+    uint64_t n_draft_by[M5_SPEC_SOURCES], n_draft_accepted_by[M5_SPEC_SOURCES];
     uint64_t tick;              /* admissions so far: orders slots by use */
     uint64_t n_left;            /* requests that have left their slot for good, from 1 on */
     double us_per_row;          /* measured cost of a prompt row; 0 = not known yet */

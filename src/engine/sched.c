@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine thread: admits requests in the order they came, packs every running sequence's next token and slices of waiting prompts into one
- * forward, draws, tells, finishes. The only caller of m5_model_forward in the engine. Asleep when there is nothing to do.
+/* The engine thread: admits requests in the order they came, packs every running sequence's next tokens and slices of waiting prompts into one
+ * forward, draws, tells, finishes. Asleep when there is nothing to do.
  *
- * One step: drop what was cancelled -> admit -> pack -> forward -> per sequence draw and events. While others decode, the prompt rows of a step are
- * bounded in time (about 100 ms), so nobody's stream stalls longer; alone, by half a second, so that a cancel takes effect soon. */
+ * One step: drop what was cancelled -> admit -> drafts (spec.c) -> pack -> forward -> per sequence draw and events. Drafted rows are held: at each
+ * position the token is drawn as without drafts, and while it is the drafted one, the next row's logits are those of the next position. What stands
+ * is committed, the rest was never there. While others decode, the prompt rows of a step are bounded in time (about 100 ms), so nobody's stream
+ * stalls longer; alone, by half a second, so that a cancel takes effect soon. */
 #include "engine/internal.h"
 
 #include "base/mem.h"
@@ -22,9 +24,13 @@ static void deliver(m5_request *r, const m5_event *ev)
     pthread_mutex_unlock(&r->deliver);
 }
 
-static double ms_between(uint64_t from_us, uint64_t to_us) { return to_us > from_us ? (double)(to_us - from_us) / 1000 : 0; }
+static double ms_between(uint64_t from_us, uint64_t to_us)
+{
+    return to_us > from_us ? (double)(to_us - from_us) / 1000 : 0;
+}
 
-/* Ends a request: exactly one DONE, then the engine's reference goes. `why` is copied for M5_FINISH_ERROR. The text in r->certain goes out with it. */
+/* Ends a request: exactly one DONE, then the engine's reference goes. `why` is copied for M5_FINISH_ERROR. The text in r->certain goes out with it.
+ */
 static void finish(m5_request *r, m5_finish how, int32_t stop_id, const char *stop_string, const m5_error *why)
 {
     uint64_t now = m5_time_us();
@@ -36,6 +42,10 @@ static void finish(m5_request *r, m5_finish how, int32_t stop_id, const char *st
     ev.usage.n_cached = r->n_cached;
     ev.usage.n_generated = r->n_generated;
     ev.usage.n_replayed = r->n_replayed;
+    for (int k = 0; k < M5_SPEC_SOURCES; k++) {
+        ev.usage.n_draft += ev.usage.n_draft_by[k] = r->n_draft[k];
+        ev.usage.n_draft_accepted += ev.usage.n_draft_accepted_by[k] = r->n_draft_accepted[k];
+    }
     ev.usage.queue_ms = ms_between(r->t_submit_us, r->t_admit_us ? r->t_admit_us : now);
     if (r->t_admit_us) ev.usage.prompt_ms = ms_between(r->t_admit_us, r->t_start_us ? r->t_start_us : now);
     if (r->t_start_us) ev.usage.generate_ms = ms_between(r->t_start_us, now);
@@ -66,18 +76,27 @@ static void keep_on_disk(m5_engine *e, const int32_t *ids, int pos)
     if (m5_prefix_export(e->prefix, ids, pos, &pages, &row)) m5_store_put(e->store, ids, pos, pages, row);
 }
 
-/* Keeps the state of a slot in the tree, and on disk when it is a place that a later process will want: message boundaries, the end of an answer, and every fourth
- * of the checkpoints in between. */
+/* Keeps the state of a slot in the tree, and on disk when it is a place that a later process will want: message boundaries, the end of an answer, and
+ * every fourth of the checkpoints in between. */
 static void keep_state(m5_engine *e, m5_slot *s, bool on_disk)
 {
     m5_prefix_save(e->prefix, s->seq, s->ids, true);
     if (on_disk) keep_on_disk(e, s->ids, m5_seq_pos(s->seq));
 }
 
+/* Held rows that stand become part of the sequence, the others are forgotten. */
+static void commit_rows(m5_slot *s)
+{
+    if (s->held) m5_seq_commit(s->seq, s->n_stand);
+    s->held = false;
+}
+
 /* The slot becomes idle. keep: its state goes to the prefix tree, also that of a cancelled prompt, whose work need not be done again. */
 static void leave_slot(m5_engine *e, m5_slot *s, bool keep)
 {
     s->req = NULL;
+    commit_rows(s);
+    m5_spec_end(&s->spec);
     if (keep) keep_state(e, s, true);
     m5_seq_reset(s->seq);
     s->n_ids = 0;
@@ -133,9 +152,12 @@ static void describe(const m5_engine *e, const int32_t *ids, int n, m5_buf *out)
     bool text = m5_utf8_valid(raw.p ? raw.p : "", raw.n);
     for (size_t i = 0; i < raw.n; i++) {
         unsigned char c = (unsigned char)raw.p[i];
-        if (c == '\n') m5_buf_puts(out, "\\n");
-        else if (c < 0x20 || c == 0x7F || (c >= 0x80 && !text)) m5_buf_printf(out, "\\x%02x", c);
-        else m5_buf_putc(out, raw.p[i]);
+        if (c == '\n')
+            m5_buf_puts(out, "\\n");
+        else if (c < 0x20 || c == 0x7F || (c >= 0x80 && !text))
+            m5_buf_printf(out, "\\x%02x", c);
+        else
+            m5_buf_putc(out, raw.p[i]);
     }
     m5_buf_free(&raw);
 }
@@ -158,8 +180,8 @@ static void log_match(const m5_engine *e, const m5_slot *s, const m5_prefix_matc
     m5_buf_free(&then);
 }
 
-/* Brings what files know of a prompt into the tree, when that is worth more than what the tree has. A bad file is gone after the attempt, so the next try
- * takes the one before it. */
+/* Brings what files know of a prompt into the tree, when that is worth more than what the tree has. A bad file is gone after the attempt, so the next
+ * try takes the one before it. */
 static void restore_files(m5_engine *e, m5_slot *s)
 {
     enum { MIN_GAIN = 64, MAX_TRY = 8 };
@@ -173,8 +195,8 @@ static void restore_files(m5_engine *e, m5_slot *s)
     }
 }
 
-/* Earlier answers take their own tokens. The prompt changes its length with them, and so do its room and its marks; the answer keeps the room that was asked
- * for, as far as the context allows. */
+/* Earlier answers take their own tokens. The prompt changes its length with them, and so do its room and its marks; the answer keeps the room that
+ * was asked for, as far as the context allows. */
 static void replay_answers(m5_engine *e, m5_slot *s, m5_request *r)
 {
     int n = s->n_ids, cap = e->n_ctx - 1;
@@ -225,8 +247,8 @@ static void admit(m5_engine *e, m5_slot *s, m5_request *r)
     m5_error why = {0};
     m5_prefix_match match;
     bool again = r->t_admit_us > 0; /* it had to make room once */
-    while (!s->seq && m5_seq_new(&s->seq, e->model, &why) && make_room(e)) {
-    }
+    while (!s->seq && m5_seq_new(&s->seq, e->model, &why) && make_room(e)) {}
+    if (s->seq && e->spec.max_k > 0) m5_seq_ready_hold(s->seq, NULL); /* else it goes without drafts */
     if (!s->seq) {
         if (put_back(e, r)) return;
         pthread_mutex_lock(&e->lock);
@@ -246,6 +268,7 @@ static void admit(m5_engine *e, m5_slot *s, m5_request *r)
     restore_files(e, s);
     if (r->replay && !again) replay_answers(e, s, r);
     m5_prefix_resume(e->prefix, s->seq, s->ids, s->n_ids, &match);
+    m5_spec_begin(&e->spec, &s->spec, &r->spec, r->n_prompt, s->cap_ids);
     if (again) return;
     r->n_cached = match.n_resumed;
     log_match(e, s, &match);
@@ -322,8 +345,8 @@ static void admit_waiting(m5_engine *e)
     }
 }
 
-/* The request that came last gives its memory to the others: its state goes to the prompt cache, to disk too where there is one, and it waits in line. False
- * when there is no other. */
+/* The request that came last gives its memory to the others: its state goes to the prompt cache, to disk too where there is one, and it waits in
+ * line. False when there is no other. */
 static bool preempt(m5_engine *e)
 {
     m5_slot *last = NULL;
@@ -340,7 +363,8 @@ static bool preempt(m5_engine *e)
     r->ids = last->ids;
     r->n_ids = last->n_ids;
     r->cap_ids = last->cap_ids;
-    *last = (m5_slot){.seq = last->seq};
+    m5_spec_end(&last->spec);
+    *last = (m5_slot){.seq = last->seq, .spec = last->spec};
     pthread_mutex_lock(&e->lock);
     e->status.n_preempted++;
     pthread_mutex_unlock(&e->lock);
@@ -349,12 +373,63 @@ static bool preempt(m5_engine *e)
 
 /* ---- packing ---- */
 
-static int pending(const m5_slot *s) { return s->n_ids - m5_seq_pos(s->seq); }
+static int pending(const m5_slot *s)
+{
+    return s->n_ids - m5_seq_pos(s->seq);
+}
 
 static void add_run(m5_engine *e, int *n_run, m5_slot *s, int n_tok)
 {
+    m5_run r = {.seq = s->seq, .ids = s->ids + m5_seq_pos(s->seq), .n_tok = n_tok, .n_out = n_tok == pending(s)};
+    if (s->spec.n_draft > 0) { /* behind the tokens that are certain, where the drawn ones go later */
+        memcpy(s->ids + s->n_ids, s->spec.draft, (size_t)s->spec.n_draft * sizeof *s->ids);
+        r.n_tok += s->spec.n_draft;
+        r.n_out += s->spec.n_draft;
+        r.hold = true;
+    }
     e->run_slot[*n_run] = s;
-    e->runs[(*n_run)++] = (m5_run){.seq = s->seq, .ids = s->ids + m5_seq_pos(s->seq), .n_tok = n_tok, .n_out = n_tok == pending(s)};
+    e->runs[(*n_run)++] = r;
+}
+
+/* Rows of one answer in a step, at most: its drawn token, or many that its rules forced. */
+static int most_rows(const m5_engine *e)
+{
+    return 1 + e->prefill_chunk / e->n_parallel;
+}
+
+/* Asks for drafts for every answer whose next token is drawn in this step. Returns how many answers there are. */
+static int draft(m5_engine *e)
+{
+    int n = 0;
+    bool prompts = false;
+    for (int i = 0; i < e->n_parallel; i++) {
+        m5_slot *s = &e->slots[i];
+        s->spec.n_draft = 0;
+        prompts |= s->req && !s->req->started;
+        if (!s->req || !s->req->started) continue;
+        const m5_request *r = s->req;
+        int rows = pending(s), room = s->cap_ids - s->n_ids, hold = e->spec.max_hold - rows;
+        int of_use = r->control.next ? e->n_ctx - s->n_ids - 1 : r->max_tokens - r->n_counted - 1; /* uncounted tokens do not end at max_tokens */
+        if (room > of_use) room = of_use;
+        if (room > hold) room = hold;
+        if (rows > most_rows(e) || !m5_seq_holds(s->seq)) room = 0; /* nothing is drawn behind a part of them */
+        e->asks[n++] = (m5_spec_ask){.q = &s->spec, .seq = s->seq, .ids = s->ids, .n_ids = s->n_ids, .n_rows = rows, .room = room};
+    }
+    if (n) m5_spec_propose(&e->spec, e->asks, n, prompts ? SLICE_BESIDE_US : 0, e->us_per_row);
+    return n;
+}
+
+/* Memory is short: requests that run go on without drafts, and what drafts needed is free. False when there was nothing to free. */
+static bool drop_drafts(m5_engine *e)
+{
+    bool any = false;
+    for (int i = 0; i < e->n_parallel; i++) {
+        m5_slot *s = &e->slots[i];
+        any |= s->spec.n_draft > 0;
+        s->spec.n_draft = 0;
+        if (s->seq) any |= m5_seq_drop_hold(s->seq);
+    }
+    return any;
 }
 
 /* Prompt rows for this step. */
@@ -371,7 +446,7 @@ static int slice_rows(const m5_engine *e, int n_decode)
 static int pack(m5_engine *e, int *n_prompt_rows)
 {
     int n_run = 0, n_prefill = 0, n_beside = 0;
-    int most = 1 + e->prefill_chunk / e->n_parallel; /* rows of one answer: its drawn token, or many that its rules forced */
+    int most = most_rows(e);
     for (int i = 0; i < e->n_parallel; i++) {
         m5_slot *s = &e->slots[i];
         if (!s->req) continue;
@@ -457,8 +532,8 @@ static void end_at_stop(m5_engine *e, m5_slot *s, int hit)
     finish(r, M5_FINISH_STOP, -1, m5_stop_string(r->stop, hit), NULL);
 }
 
-/* The next token of a sequence, drawn or forced: counted, told, and the run ended when it was the last. False when the run has ended. *dropped: it was an end
- * token that the request's rules do not take for the end. */
+/* The next token of a sequence, drawn or forced: counted, told, and the run ended when it was the last. False when the run has ended. *dropped: it
+ * was an end token that the request's rules do not take for the end. */
 static bool settle(m5_engine *e, m5_slot *s, const m5_sample_out *tok, bool forced, bool *dropped)
 {
     m5_request *r = s->req;
@@ -485,11 +560,13 @@ static bool settle(m5_engine *e, m5_slot *s, const m5_sample_out *tok, bool forc
         else if (!rc)
             hit = m5_stop_push(r->stop, r->decoded.p, r->decoded.n, &r->certain);
         if (rc || r->decoded.failed || r->certain.failed) {
-            m5_error_set(&why, rc ? rc : M5_ERR_NOMEM, "the text of token %d could not be made: %s", (int)tok->id, m5_err_name(rc ? rc : M5_ERR_NOMEM));
+            m5_error_set(&why, rc ? rc : M5_ERR_NOMEM, "the text of token %d could not be made: %s", (int)tok->id,
+                         m5_err_name(rc ? rc : M5_ERR_NOMEM));
             fail_run(e, s, &why);
             return false;
         }
-        m5_event ev = {.kind = M5_EVENT_TOKEN, .id = tok->id, .forced = forced, .text = r->certain.p ? r->certain.p : "", .n_text = r->certain.n, .stop_id = -1};
+        m5_event ev = {
+            .kind = M5_EVENT_TOKEN, .id = tok->id, .forced = forced, .text = r->certain.p ? r->certain.p : "", .n_text = r->certain.n, .stop_id = -1};
         ev.logprob = tok->logprob;
         ev.top = tok->top;
         ev.n_top = tok->n_top;
@@ -506,8 +583,8 @@ static bool settle(m5_engine *e, m5_slot *s, const m5_sample_out *tok, bool forc
     return true;
 }
 
-/* Asks the request's rules what the next position may hold, and puts what they force. Afterwards r->masked says whether r->mask bounds the next draw. Sets
- * *n_forced to the tokens put. False when the run has ended. */
+/* Asks the request's rules what the next position may hold, and puts what they force. Afterwards r->masked says whether r->mask bounds the next draw.
+ * Sets *n_forced to the tokens put. False when the run has ended. */
 static bool consult(m5_engine *e, m5_slot *s, int *n_forced)
 {
     m5_request *r = s->req;
@@ -529,13 +606,61 @@ static bool consult(m5_engine *e, m5_slot *s, int *n_forced)
     return true;
 }
 
-/* Draws the next token of a sequence from its logits, tells it, and ends the run when it was the last. */
-static void advance(m5_engine *e, m5_slot *s, const float *logits)
+/* Draws the next token of a sequence from its logits and tells it. False when it was the last: the run has ended. */
+static bool advance_one(m5_engine *e, m5_slot *s, const float *logits)
 {
     m5_request *r = s->req;
     m5_error why = {0};
     int n_forced;
     bool dropped;
+    m5_sample_out drawn;
+    m5_sample_in in = {.params = &r->sampling, .logits = logits, .ids = s->ids, .n_ids = (size_t)s->n_ids, .n_prompt = (size_t)r->n_prompt};
+    if (r->masked) in.mask = r->mask;
+    if (m5_sampler_draw(e->sampler, &in, &drawn, &why)) {
+        fail_run(e, s, &why);
+        return false;
+    }
+    if (!settle(e, s, &drawn, false, &dropped) || !consult(e, s, &n_forced)) return false;
+    if (dropped && n_forced == 0) { /* nothing came instead */
+        end_run(e, s, M5_FINISH_STOP, drawn.id);
+        return false;
+    }
+    return true;
+}
+
+/* Tokens are drawn and forced as long as those before them are the drafted ones; row j of the logits stands behind j drafts. */
+static void check_drafts(m5_engine *e, m5_slot *s, const float *logits)
+{
+    m5_spec_seq *q = &s->spec;
+    m5_request *r = s->req; /* read below only while the run lives */
+    const size_t n_vocab = (size_t)m5_model_config(e->model)->n_vocab;
+    const int first = s->n_ids, n_certain = first - m5_seq_pos(s->seq);
+    int n_draft = q->n_draft, source = (int)q->source, n = 0;
+    s->held = n_draft > 0;
+    r->n_draft[source] += n_draft;
+    e->n_draft_by[source] += (uint64_t)n_draft;
+    for (;;) {
+        s->n_stand = n_certain + n;
+        if (!advance_one(e, s, logits + (size_t)n * n_vocab)) break;
+        if (atomic_load(&r->cancelled)) break; /* it has asked for no more */
+        int now = n;
+        while (now < n_draft && first + now < s->n_ids && s->ids[first + now] == q->draft[now]) now++;
+        r->n_draft_accepted[source] += now - n;
+        e->n_draft_accepted_by[source] += (uint64_t)(now - n);
+        n = now;
+        if (first + n < s->n_ids) break;
+    }
+    if (!s->req) return;
+    s->n_stand = n_certain + n;
+    commit_rows(s);
+    m5_spec_checked(&e->spec, q, n);
+}
+
+/* Goes on with a sequence from the logits of its last rows: one, and one for each draft. */
+static void advance(m5_engine *e, m5_slot *s, const float *logits)
+{
+    m5_request *r = s->req;
+    int n_forced;
     if (!r->started) {
         start(e, s);
         if (r->max_tokens == 0) {
@@ -544,15 +669,7 @@ static void advance(m5_engine *e, m5_slot *s, const float *logits)
         }
         if (!consult(e, s, &n_forced) || n_forced) return;
     }
-    m5_sample_out drawn;
-    m5_sample_in in = {.params = &r->sampling, .logits = logits, .ids = s->ids, .n_ids = (size_t)s->n_ids, .n_prompt = (size_t)r->n_prompt};
-    if (r->masked) in.mask = r->mask;
-    if (m5_sampler_draw(e->sampler, &in, &drawn, &why)) {
-        fail_run(e, s, &why);
-        return;
-    }
-    if (!settle(e, s, &drawn, false, &dropped) || !consult(e, s, &n_forced)) return;
-    if (dropped && n_forced == 0) end_run(e, s, M5_FINISH_STOP, drawn.id); /* nothing came instead */
+    check_drafts(e, s, logits);
 }
 
 /* ---- the loop ---- */
@@ -585,6 +702,12 @@ static void publish(m5_engine *e)
     out->n_disk_evicted = disk.n_evicted;
     out->n_disk_skipped = disk.n_skipped;
     out->last_step_us = m5_time_us();
+    for (int k = 0; k < M5_SPEC_SOURCES; k++) {
+        out->n_draft += e->n_draft_by[k] - out->n_draft_by[k];
+        out->n_draft_accepted += e->n_draft_accepted_by[k] - out->n_draft_accepted_by[k];
+        out->n_draft_by[k] = e->n_draft_by[k];
+        out->n_draft_accepted_by[k] = e->n_draft_accepted_by[k];
+    }
     out->cache_bytes = st.bytes;
     out->n_cache_nodes = st.n_node;
     out->n_cache_checkpoints = st.n_checkpoint;
@@ -597,10 +720,14 @@ static void publish(m5_engine *e)
 
 static void step(m5_engine *e)
 {
-    int n_prompt_rows = 0, n_run = pack(e, &n_prompt_rows);
+    int n_prompt_rows = 0, n_decode = draft(e), n_run = pack(e, &n_prompt_rows);
     if (!n_run) return;
+    bool whole = n_prompt_rows == 0; /* the step's time is that of its answers */
     uint64_t t0 = m5_time_us();
-    while (forward(e, n_run) == M5_ERR_NOMEM && preempt(e)) n_run = pack(e, &n_prompt_rows);
+    while (forward(e, n_run) == M5_ERR_NOMEM && (drop_drafts(e) || preempt(e))) {
+        n_run = pack(e, &n_prompt_rows);
+        whole = false;
+    }
     uint64_t t1 = m5_time_us();
     int n_rows = 0;
     for (int i = 0; i < n_run; i++) n_rows += e->runs[i].n_tok;
@@ -618,6 +745,7 @@ static void step(m5_engine *e)
             advance(e, s, e->logits + row * n_vocab);
         row += (size_t)e->runs[i].n_out;
     }
+    if (n_decode) m5_spec_stepped(&e->spec, e->asks, n_decode, (double)(t1 - t0), !whole);
     publish(e);
 }
 

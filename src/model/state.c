@@ -304,6 +304,30 @@ int m5_seq_reserve(m5_seq *s, int from, int to, bool ring, m5_error *err)
     return 0;
 }
 
+int m5_seq_ready_hold(m5_seq *s, m5_error *err)
+{
+    return m5_seq_reserve(s, s->pos, s->pos, true, err);
+}
+
+bool m5_seq_holds(const m5_seq *s)
+{
+    return !s->m->has_gdn || s->ring;
+}
+
+bool m5_seq_drop_hold(m5_seq *s)
+{
+    if (!s->ring) return false;
+    m5_seq_settle(s);
+    block_free(&s->m->pool, M5_BLOCK_RING, s->ring);
+    s->ring = NULL;
+    return true;
+}
+
+size_t m5_model_hold_bytes(const m5_model *m)
+{
+    return m->pool.bytes[M5_BLOCK_RING];
+}
+
 /* ---- sequences ---- */
 
 int m5_seq_new(m5_seq **out, m5_model *m, m5_error *err)

@@ -25,6 +25,12 @@ void m5_page_ref(m5_page *p);
 void m5_page_unref(m5_model *m, m5_page *p); /* NULL allowed */
 void *m5_page_data(m5_page *p);              /* [m5_model_page_bytes] */
 
+/* Takes the memory that a run with hold needs now instead of in its forward. Errors: M5_ERR_NOMEM. */
+int m5_seq_ready_hold(m5_seq *s, m5_error *err);
+bool m5_seq_holds(const m5_seq *s); /* that memory is there */
+/* Gives it back, after accepted rows have entered the recurrent state; nothing held may be outstanding. True when there was any. */
+bool m5_seq_drop_hold(m5_seq *s);
+size_t m5_model_hold_bytes(const m5_model *m); /* of one sequence */
 /* Accepted held rows enter the recurrent state now instead of with the next forward. */
 void m5_seq_settle(m5_seq *s);
 /* The recurrent row at m5_seq_pos, m5_model_row_bytes long; settles first. Nothing held may be outstanding. */

@@ -21,7 +21,7 @@ struct m5_model {
 };
 struct m5_seq {
     int32_t ids[4096];
-    int n;
+    int n, n_held;
 };
 
 int m5_model_open(m5_model **out, const char *path, const m5_model_options *opt, m5_error *err)
@@ -81,7 +81,31 @@ int m5_seq_pos(const m5_seq *s) { return s->n; }
 void m5_seq_reset(m5_seq *s)
 {
     fake.n_state_tokens -= s->n;
-    s->n = 0;
+    s->n = s->n_held = 0;
+}
+int m5_seq_ready_hold(m5_seq *s, m5_error *err)
+{
+    return s || err ? 0 : 1;
+}
+bool m5_seq_holds(const m5_seq *s)
+{
+    return s != NULL;
+}
+bool m5_seq_drop_hold(m5_seq *s)
+{
+    return s == NULL;
+}
+size_t m5_model_hold_bytes(const m5_model *m)
+{
+    return m == NULL;
+}
+void m5_seq_commit(m5_seq *s, int n)
+{
+    if (n < 0 || n > s->n_held) abort();
+    fake.n_commits++;
+    fake.n_state_tokens += n;
+    s->n += n;
+    s->n_held = 0;
 }
 
 /* Pages of FAKE_PAGE token ids; no recurrent rows. */
@@ -116,7 +140,7 @@ void m5_page_unref(m5_model *m, m5_page *p)
 }
 void m5_seq_row_save(m5_seq *s, void *dst)
 {
-    (void)s;
+    if (s->n_held) abort();
     (void)dst;
 }
 int m5_seq_restore(m5_seq *s, m5_page *const *pages, int n_tok, const void *row, m5_error *err)
@@ -135,15 +159,16 @@ static void nap(int us)
     if (us > 0) nanosleep(&(struct timespec){us / 1000000, us % 1000000 * 1000L}, NULL);
 }
 
-static void speak(const m5_seq *s, float *logits)
+/* What comes after the first n tokens. */
+static void speak(const m5_seq *s, int n, float *logits)
 {
     static const unsigned char euro[] = "\xC3\xA9\xE2\x82\xAC ";
     for (int i = 0; i < FAKE_VOCAB; i++) logits[i] = -20;
     uint64_t h = 1469598103934665603u;
-    for (int i = 0; i < s->n; i++) h = (h ^ (uint64_t)s->ids[i]) * 1099511628211u;
+    for (int i = 0; i < n; i++) h = (h ^ (uint64_t)s->ids[i]) * 1099511628211u;
     switch (s->ids[0]) {
-    case FAKE_COUNT: logits[(s->ids[s->n - 1] + 1) % 256] = 20; break;
-    case FAKE_EURO: logits[euro[s->n % 6]] = 20; break;
+    case FAKE_COUNT: logits[(s->ids[n - 1] + 1) % 256] = 20; break;
+    case FAKE_EURO: logits[euro[n % 6]] = 20; break;
     case FAKE_END: logits[FAKE_END_ID] = 20; break;
     default:
         for (int i = 0; i < 256; i++) {
@@ -179,10 +204,12 @@ int m5_model_forward(m5_model *m, const m5_run *runs, int n_run, float *logits, 
     for (int i = 0; i < n_run; i++) {
         m5_seq *s = runs[i].seq;
         memcpy(s->ids + s->n, runs[i].ids, (size_t)runs[i].n_tok * sizeof(*s->ids));
-        s->n += runs[i].n_tok;
+        const int end = s->n + runs[i].n_tok;
+        for (int k = runs[i].n_out; k > 0; k--, logits += FAKE_VOCAB) speak(s, end - k + 1, logits);
+        s->n_held = runs[i].hold ? runs[i].n_tok : 0;
+        if (runs[i].hold) continue;
+        s->n = end;
         fake.n_state_tokens += runs[i].n_tok;
-        if (runs[i].n_out) speak(s, logits);
-        logits += runs[i].n_out * FAKE_VOCAB;
     }
     return 0;
 }

@@ -18,7 +18,7 @@ typedef struct fake_control {
     atomic_int fail_open;
     /* what happened */
     atomic_int n_calls, n_failed, max_rows, max_rows_beside; /* beside: in calls that also held a one-row run */
-    atomic_int max_runs, n_seqs, n_state_tokens;
+    atomic_int max_runs, n_seqs, n_state_tokens, n_commits;
 } fake_control;
 extern fake_control fake;
 

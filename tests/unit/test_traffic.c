@@ -29,6 +29,8 @@ typedef struct job {
     pthread_cond_t cv;
     int32_t ids[MAX_IDS], got[MAX_NEW];
     int n_ids, n_want, n_got, cancel_at;
+    m5_spec_params spec;
+    m5_spec_script script;
     uint64_t seed;
     bool done;
     m5_finish finish;
@@ -60,6 +62,7 @@ static void start(m5_engine *e, job *j)
     m5_sampling_default(&p.sampling);
     p.sampling.temperature = j->seed % 2 ? 0.9f : 0;
     p.sampling.seed = j->seed;
+    p.spec = j->spec;
     j->done = false;
     j->n_got = 0;
     m5_request *req = NULL;
@@ -100,6 +103,14 @@ static m5_engine *open_engine(const char *family, bool cache, uint64_t ram, uint
     return e;
 }
 
+/* Drafts of every kind, some longer than the answer: own text, made to order, none. */
+static void choose_drafts(job *j, const job *alone)
+{
+    j->script = (m5_spec_script){.ids = alone->got, .n_ids = alone->n_got, .p_right = rng(5) / 4.0, .wrong_at = (int)rng(9) - 1, .seed = j->seed};
+    j->spec = (m5_spec_params){.k = (int)rng(M5_SPEC_MAX_K + 1), .fixed = rng(4) != 0, .script = rng(2) ? &j->script : NULL};
+    if (rng(6) == 0) j->spec.sources = M5_SPEC_OFF;
+}
+
 /* Conversations: a few system prompts, then their own turns. */
 static int32_t talk[N_TALK][MAX_IDS];
 static int talk_len[N_TALK];
@@ -138,7 +149,7 @@ static void traffic(const char *family, int n_round)
 {
     static job jobs[N_CLIENT], alone[N_CLIENT];
     enum { RAM = 3 << 20, DISK = 6 << 20, TIGHT_ROWS = 4, TIGHT_TOK = 448 };
-    uint64_t n_cached = 0, n_prompt = 0;
+    uint64_t n_draft = 0, n_right = 0, n_cached = 0, n_prompt = 0;
     m5_engine *ref = open_engine(family, false, 0, 0, 0, 1), *e = open_engine(family, true, RAM, DISK, 0, 5);
     if (!ref || !e) return;
     /* Every second life of the engine has memory for two or three of the five conversations that may run. */
@@ -155,12 +166,18 @@ static void traffic(const char *family, int n_round)
     for (int round = 0; round < n_round; round++) {
         int n = 1 + (int)rng(N_CLIENT);
         for (int i = 0; i < n; i++) ask(&jobs[i], (int)rng(N_TALK));
-        for (int i = 0; i < n; i++) {
+        for (int i = 0; i < n; i++) { /* what each gets alone, without drafts */
             memcpy(alone[i].ids, jobs[i].ids, sizeof jobs[i].ids);
             alone[i].n_ids = jobs[i].n_ids;
             alone[i].n_want = jobs[i].n_want;
             alone[i].seed = jobs[i].seed;
             alone[i].cancel_at = -1;
+            alone[i].spec.sources = M5_SPEC_OFF;
+            start(ref, &alone[i]);
+            finish(&alone[i]);
+        }
+        for (int i = 0; i < n; i++) {
+            choose_drafts(&jobs[i], &alone[i]);
             start(e, &jobs[i]);
             if (rng(3) == 0) m5_sleep_us(rng(2000));
         }
@@ -168,10 +185,8 @@ static void traffic(const char *family, int n_round)
             finish(&jobs[i]);
             n_cached += (uint64_t)jobs[i].usage.n_cached;
             n_prompt += (uint64_t)jobs[i].usage.n_prompt;
-        }
-        for (int i = 0; i < n; i++) {
-            start(ref, &alone[i]);
-            finish(&alone[i]);
+            n_draft += (uint64_t)jobs[i].usage.n_draft;
+            n_right += (uint64_t)jobs[i].usage.n_draft_accepted;
             check(&jobs[i], &alone[i], round);
         }
         m5_engine_status st;
@@ -191,8 +206,10 @@ static void traffic(const char *family, int n_round)
             if (!e) return;
         }
     }
-    printf("%s: %d rounds, %.0f %% of prompt tokens found, %d times memory was short\n", family, n_round, 100.0 * (double)n_cached / (double)n_prompt,
-           (int)n_preempted);
+    printf("%s: %d rounds, %.0f %% of prompt tokens found, %d times memory was short, %llu of %llu drafts right\n", family, n_round,
+           100.0 * (double)n_cached / (double)n_prompt, (int)n_preempted, (unsigned long long)n_right, (unsigned long long)n_draft);
+    if (n_round >= 50)
+        T_CHECK(n_right > 10 && n_draft > n_right + 10, "%llu of %llu drafts right", (unsigned long long)n_right, (unsigned long long)n_draft);
     if (n_round >= 200) T_CHECK(n_preempted > 0, "memory was never short");
     T_CHECK(n_cached * 4 > n_prompt, "%llu of %llu tokens found", (unsigned long long)n_cached, (unsigned long long)n_prompt);
     m5_engine_close(e);
