@@ -56,7 +56,7 @@ class Server:
         a = self.a
         if self.kind == "m5":
             command = [a.binary, "serve", "-m", a.model, "-t", str(a.threads), "--port", str(self.port), "--ctx", str(a.ctx), "--parallel", "8", "--quiet",
-                       "--cache-dir", self.dir, *(a.m5_args.split() if a.m5_args else [])]
+                       *([] if "--cache-dir" in (a.m5_args or "") else ["--cache-dir", self.dir]), *(a.m5_args or "").split()]
         else:
             command = [a.peer, "-m", a.model, "-t", str(a.threads), "-tb", str(a.threads), "--port", str(self.port), "-c", str(a.ctx * 8), "-np", "8", "-fa", "on", "--no-webui", "--no-warmup"]
         t0 = time.monotonic()
