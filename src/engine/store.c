@@ -36,6 +36,7 @@ typedef struct entry {
     m5_hash128 key; /* of ids[0..n_tok) */
     int n_tok, prev;
     uint64_t n_bytes;
+    bool queued; /* its file is still to be written: others may stand on it, nobody reads it */
 } entry;
 
 typedef struct job {
@@ -123,7 +124,7 @@ static size_t lower_bound(const m5_store *s, const entry *e)
     return lo;
 }
 
-static const entry *index_find(const m5_store *s, int n_tok, m5_hash128 key)
+static entry *index_find(const m5_store *s, int n_tok, m5_hash128 key)
 {
     entry want = {.key = key, .n_tok = n_tok};
     size_t i = lower_bound(s, &want);
@@ -365,6 +366,8 @@ static void *writer_main(void *arg)
         }
         pthread_mutex_lock(&s->mu);
         if (rc == 0) {
+            entry *e = index_find(s, j->e.n_tok, j->e.key);
+            if (e) e->queued = false;
             s->st.n_written++;
             s->st.n_written_bytes += j->e.n_bytes;
         } else {
@@ -408,8 +411,8 @@ void m5_store_reap(m5_store *s)
     }
 }
 
-/* Deepest position that files can restore, below n and above better_than. mu held. */
-static int find_locked(m5_store *s, const int32_t *ids, int n, int better_than)
+/* Deepest position that files can restore, below n and above better_than. queued: files that are still to be written count too. mu held. */
+static int find_locked(m5_store *s, const int32_t *ids, int n, int better_than, bool queued)
 {
     enum { MAX_CHAIN = 512 };
     int hits[MAX_CHAIN], n_hit = 0, best = 0, done = 0;
@@ -419,6 +422,7 @@ static int find_locked(m5_store *s, const int32_t *ids, int n, int better_than)
         m5_hasher_update(s->hasher, ids + done, (size_t)(at - done) * sizeof *ids);
         done = at;
         const entry *e = index_find(s, at, m5_hasher_value(s->hasher));
+        if (e && e->queued && !queued) e = NULL;
         bool whole = e && e->prev == 0;
         for (int k = 0; e && k < n_hit && !whole; k++) whole = hits[k] == e->prev;
         if (whole) {
@@ -436,7 +440,7 @@ int m5_store_find(m5_store *s, const int32_t *ids, int n, int better_than)
 {
     if (!s) return 0;
     pthread_mutex_lock(&s->mu);
-    int at = find_locked(s, ids, n, better_than);
+    int at = find_locked(s, ids, n, better_than, false);
     pthread_mutex_unlock(&s->mu);
     return at;
 }
@@ -452,7 +456,7 @@ void m5_store_put(m5_store *s, const int32_t *ids, int n_tok, m5_page *const *pa
     entry e = {.key = hash_ids(ids, n_tok), .n_tok = n_tok};
     pthread_mutex_lock(&s->mu);
     bool known = index_find(s, n_tok, e.key) != NULL;
-    e.prev = known ? 0 : find_locked(s, ids, n_tok, 0);
+    e.prev = known ? 0 : find_locked(s, ids, n_tok, 0, true);
     int first = e.prev / s->page_tok, n_page = (n_tok + s->page_tok - 1) / s->page_tok - first;
     e.n_bytes = file_bytes(n_tok, n_page, s->page_bytes, row ? s->row_bytes : 0);
     bool take = !known && !s->quit && e.n_bytes <= s->budget_bytes && s->pinned_bytes + e.n_bytes <= max_pinned_bytes;
@@ -475,6 +479,7 @@ void m5_store_put(m5_store *s, const int32_t *ids, int n_tok, m5_page *const *pa
     }
     j->n_page = n_page;
     j->row = m5_row_ref(row);
+    e.queued = true;
     j->e = e;
     pthread_mutex_lock(&s->mu);
     /* In the index at once: later files may stand on it; the queue keeps the order, and a failed write takes it out again. */

@@ -25,6 +25,8 @@ typedef struct proc {
     m5_store *s;
 } proc;
 
+static uint64_t write_rate; /* 0 = the default */
+
 static proc open_proc(const char *family, const char *fingerprint, uint64_t budget)
 {
     char path[512];
@@ -33,7 +35,7 @@ static proc open_proc(const char *family, const char *fingerprint, uint64_t budg
     m5_model_options o = {.cpu = {.n_threads = 1, .cpu_mask = 0xffffffffu}, .page_tok = PAGE, .max_batch_tok = 64};
     snprintf(path, sizeof path, "%s/models/%s", M5_TEST_DATA, family);
     T_CHECK(m5_model_open(&x.m, path, &o, &err) == 0, "%s", err.text);
-    m5_store_options so = {.dir = dir, .budget_bytes = budget, .fingerprint = fingerprint};
+    m5_store_options so = {.dir = dir, .budget_bytes = budget, .bytes_per_s = write_rate, .fingerprint = fingerprint};
     T_CHECK(m5_prefix_open(&x.p, x.m, (uint64_t)64 << 20, &err) == 0 && m5_store_open(&x.s, x.m, &so, &err) == 0, "%s", err.text);
     return x;
 }
@@ -261,6 +263,27 @@ static void test_bad_disk(void)
     T_EQ_INT(n, 1);
 }
 
+/* What waits to be written cannot be read yet and is not lost by the attempt; files that stand on it are found when they are there. */
+static void test_queued(void)
+{
+    static float logits[4096];
+    size_t n;
+    T_EQ_INT(m5_store_clear(dir, true, &n, NULL), 0);
+    write_rate = 200000;
+    proc x = open_proc("qwen3_5", "0123456789abcdef", 1u << 30);
+    m5_seq *s = NULL;
+    T_EQ_INT(m5_seq_new(&s, x.m, NULL), 0);
+    compute(&x, s, 40, 10, true, logits);
+    T_CHECK(m5_store_find(x.s, ids, 50, 0) < 40, "a queued file is offered");
+    m5_store_flush(x.s);
+    T_EQ_INT(m5_store_find(x.s, ids, 50, 0), 40);
+    m5_prefix_clear(x.p);
+    T_EQ_INT(check(&x, 50), 40);
+    m5_seq_free(s);
+    close_proc(&x);
+    write_rate = 0;
+}
+
 int main(void)
 {
     T_CHECK(mkdtemp(dir) != NULL, "temporary folder");
@@ -271,6 +294,7 @@ int main(void)
     test_damage();
     test_budget();
     test_bad_disk();
+    test_queued();
     size_t n;
     m5_store_clear(dir, true, &n, NULL);
     rmdir(dir);
