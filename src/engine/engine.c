@@ -168,8 +168,8 @@ static void open_store(m5_engine *e, const m5_engine_options *o)
     m5_error err = {0};
     char text[512], fingerprint[17];
     const char *isa = m5_cpu_isa_name(m5_model_cpu(e->model));
-    snprintf(text, sizeof text, "%s|%s|%s|%d|%d|%d", m5_model_weights(e->model)->fingerprint, M5_VERSION, isa, (int)o->act_f32, o->kv_type,
-             STATE_EPOCH);
+    snprintf(text, sizeof text, "%s|%s|%s|%d|%d|%d|%d", m5_model_weights(e->model)->fingerprint, M5_VERSION, isa, (int)o->act_f32, o->kv_type,
+             (int)m5_mtp_present(e->model), STATE_EPOCH);
     snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)m5_hash64(text, strlen(text)));
     uint64_t budget = o->cache_disk_bytes, most = (uint64_t)16 << 30;
     if (!budget) {
@@ -209,12 +209,13 @@ int m5_engine_open(m5_engine **out, const m5_engine_options *o, m5_error *err)
         .kv_type = (m5_kv_type)o->kv_type,
         .max_batch_tok = e->prefill_chunk + e->n_parallel + e->spec.max_rows,
         .max_draft = e->spec.max_hold,
+        .mtp = e->spec.sources >> M5_SPEC_MTP & 1,
         .no_repack = o->no_repack,
         .progress = o->progress,
         .progress_ctx = o->progress_ctx,
     };
     if ((rc = m5_model_open(&e->model, o->model_path, &mo, err))) goto out;
-    e->spec.n_vocab = m5_model_config(e->model)->n_vocab;
+    if ((rc = m5_spec_attach(&e->spec, e->model, e->n_parallel, err))) goto out;
     e->model_id = short_name(o->model_path);
     if (!e->model_id) {
         rc = m5_error_set(err, M5_ERR_NOMEM, "out of memory");
@@ -265,6 +266,7 @@ void m5_engine_close(m5_engine *e)
         m5_free(e->slots[i].ids);
         m5_spec_free(&e->slots[i].spec);
     }
+    m5_spec_close(&e->spec);
     m5_store_close(e->store);
     m5_prefix_close(e->prefix);
     m5_free(e->slots);

@@ -415,7 +415,7 @@ static int draft(m5_engine *e)
         if (rows > most_rows(e) || !m5_seq_holds(s->seq)) room = 0; /* nothing is drawn behind a part of them */
         e->asks[n++] = (m5_spec_ask){.q = &s->spec, .seq = s->seq, .ids = s->ids, .n_ids = s->n_ids, .n_rows = rows, .room = room};
     }
-    if (n) m5_spec_propose(&e->spec, e->asks, n, prompts ? SLICE_BESIDE_US : 0, e->us_per_row);
+    if (n) m5_spec_propose(&e->spec, e->asks, n, prompts ? SLICE_BESIDE_US : 0, e->us_per_row, e->logits);
     return n;
 }
 
@@ -484,6 +484,7 @@ static int forward(m5_engine *e, int n_run)
 {
     m5_error why = {0};
     size_t n_vocab = (size_t)m5_model_config(e->model)->n_vocab;
+    e->hidden_valid = true;
     int rc = m5_model_forward(e->model, e->runs, n_run, e->logits, &why);
     while (rc == M5_ERR_NOMEM && make_room(e)) rc = m5_model_forward(e->model, e->runs, n_run, e->logits, &why);
     for (int i = 0; i < n_run; i++) e->run_err[i] = (m5_error){0};
@@ -493,6 +494,7 @@ static int forward(m5_engine *e, int n_run)
         e->run_err[0].code = rc;
         return rc;
     }
+    e->hidden_valid = false;
     /* One by one, so that only the requests that cannot go on fail. */
     size_t row = 0;
     for (int i = 0; i < n_run; i++) {
@@ -718,6 +720,23 @@ static void publish(m5_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
+/* What follows from run i of the forward: its logits and hidden states, those only if the forward was one for all runs. */
+static void go_on(m5_engine *e, int i, const float *logits, const float *hidden)
+{
+    m5_slot *s = e->run_slot[i];
+    const m5_run *r = &e->runs[i];
+    const int pos = (int)(r->ids - s->ids); /* before the forward */
+    if (e->run_err[i].code) {
+        fail_run(e, s, &e->run_err[i]);
+        return;
+    }
+    bool prompt = !s->req->started;
+    if (prompt) m5_spec_saw(&e->spec, &s->spec, s->seq, s->ids, s->n_ids, pos, r->n_tok, hidden, true);
+    keep_checkpoint(e, s);
+    if (r->n_out) advance(e, s, logits);
+    if (!prompt && s->req) m5_spec_saw(&e->spec, &s->spec, s->seq, s->ids, s->n_ids, pos, m5_seq_pos(s->seq) - pos, hidden, false);
+}
+
 static void step(m5_engine *e)
 {
     int n_prompt_rows = 0, n_decode = draft(e), n_run = pack(e, &n_prompt_rows);
@@ -735,15 +754,11 @@ static void step(m5_engine *e)
         double now = (double)(t1 - t0) / n_rows;
         e->us_per_row = e->us_per_row > 0 ? 0.7 * e->us_per_row + 0.3 * now : now;
     }
-    size_t row = 0, n_vocab = (size_t)m5_model_config(e->model)->n_vocab;
+    const float *logits = e->logits, *hidden = e->hidden_valid ? m5_model_hidden_all(e->model) : NULL;
     for (int i = 0; i < n_run; i++) {
-        m5_slot *s = e->run_slot[i];
-        if (!e->run_err[i].code) keep_checkpoint(e, s);
-        if (e->run_err[i].code)
-            fail_run(e, s, &e->run_err[i]);
-        else if (e->runs[i].n_out)
-            advance(e, s, e->logits + row * n_vocab);
-        row += (size_t)e->runs[i].n_out;
+        go_on(e, i, logits, hidden);
+        logits += (size_t)e->runs[i].n_out * (size_t)m5_model_config(e->model)->n_vocab;
+        if (hidden) hidden += (size_t)e->runs[i].n_tok * (size_t)m5_model_config(e->model)->n_embd;
     }
     if (n_decode) m5_spec_stepped(&e->spec, e->asks, n_decode, (double)(t1 - t0), !whole);
     publish(e);

@@ -2,6 +2,7 @@
 /* Sources of drafts behind one choice; see spec.h. */
 #include "engine/spec.h"
 
+#include "base/mem.h"
 #include "base/str.h"
 #include "base/task.h"
 
@@ -16,6 +17,8 @@ enum {
 static const float KEEP = 0.93f, FADE = 0.985f, KEEP_ALL = 0.99f, FADE_ALL = 0.9995f, PRIOR = 3, PRIOR_ALL = 4;
 /* Acceptance of each class before anything was seen. */
 static const float FIRST[M5_SPEC_CLASSES] = {0.4f, 0.5f, 0.75f, 0.9f, 0.6f, 0.6f, 0.6f};
+/* A token of the next-token head before it was measured, in plain steps: a layer and a part of the output matrix. */
+static const double FIRST_MTP = 0.2, MTP_SHARE = 0.2;
 static const double LOSS_SHARE = 0.015, LOSS_STEPS = 0.5, LEAST_GAIN = 1.02;
 
 /* ---- names ---- */
@@ -53,15 +56,43 @@ int m5_spec_parse(const char *text, unsigned *sources, m5_error *err)
 
 /* ---- requests ---- */
 
+static bool has(const m5_spec_seq *q, m5_spec_source s)
+{
+    return q->params.sources >> s & 1;
+}
+
 void m5_spec_open(m5_spec *sp, const m5_spec_params *p, int n_parallel)
 {
     *sp = (m5_spec){.fixed = p->fixed};
-    unsigned exist = 1u << M5_SPEC_NGRAM | 1u << M5_SPEC_SCRIPT;
+    unsigned exist = 1u << M5_SPEC_NGRAM | 1u << M5_SPEC_MTP | 1u << M5_SPEC_SCRIPT;
     sp->sources = p->sources & M5_SPEC_OFF ? 0 : exist & (p->sources ? p->sources : M5_SPEC_AUTO);
     sp->max_k = !sp->sources ? 0 : p->k <= 0 ? M5_SPEC_DEFAULT_K : p->k < M5_SPEC_MAX_K ? p->k : M5_SPEC_MAX_K;
     sp->max_rows = sp->max_k * n_parallel < MAX_ROWS ? sp->max_k * n_parallel : MAX_ROWS;
     sp->max_hold = sp->max_k ? sp->max_k + EXTRA_HOLD : 0;
     m5_spec_cost_init(&sp->cost);
+}
+
+int m5_spec_attach(m5_spec *sp, m5_model *m, int n_parallel, m5_error *err)
+{
+    const size_t n = (size_t)n_parallel;
+    sp->model = m;
+    sp->n_vocab = m5_model_config(m)->n_vocab;
+    sp->n_embd = m5_model_config(m)->n_embd;
+    if (!m5_mtp_present(m)) sp->sources &= ~(1u << M5_SPEC_MTP);
+    if (!(sp->sources >> M5_SPEC_MTP & 1)) return 0;
+    sp->mtp_us = FIRST_MTP;
+    sp->mtp_runs = m5_calloc(M5_MEM_SCRATCH, n, sizeof *sp->mtp_runs);
+    sp->mtp_asks = m5_calloc(M5_MEM_SCRATCH, n, sizeof *sp->mtp_asks);
+    sp->mtp_drafts = m5_calloc(M5_MEM_SCRATCH, n * (size_t)sp->max_k, sizeof *sp->mtp_drafts);
+    if (!sp->mtp_runs || !sp->mtp_asks || !sp->mtp_drafts) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for drafts");
+    return 0;
+}
+
+void m5_spec_close(m5_spec *sp)
+{
+    m5_free(sp->mtp_runs);
+    m5_free(sp->mtp_asks);
+    m5_free(sp->mtp_drafts);
 }
 
 void m5_spec_begin(const m5_spec *sp, m5_spec_seq *q, const m5_spec_params *p, int n_prompt, int cap_ids)
@@ -73,6 +104,9 @@ void m5_spec_begin(const m5_spec *sp, m5_spec_seq *q, const m5_spec_params *p, i
     if (!p->sources) q->params.fixed |= sp->fixed;
     q->n_prompt = n_prompt;
     q->ngram_ready = q->params.sources & 1u << M5_SPEC_NGRAM && m5_ngram_begin(&q->ngram, cap_ids) == 0;
+    if (has(q, M5_SPEC_MTP) && !q->hidden) q->hidden = m5_alloc(M5_MEM_SCRATCH, 2 * M5_SPEC_HIDDEN * (size_t)sp->n_embd * sizeof(float));
+    if (!q->hidden) q->params.sources &= ~(1u << M5_SPEC_MTP);
+    q->n_hidden = q->mtp_filled = 0;
     memset(q->seen, 0, sizeof q->seen);
     q->ledger_us = q->plain_us = q->draft_us = 0;
     q->n_draft = q->n_right = 0;
@@ -88,6 +122,8 @@ void m5_spec_end(m5_spec_seq *q)
 void m5_spec_free(m5_spec_seq *q)
 {
     m5_ngram_free(&q->ngram);
+    m5_free(q->hidden);
+    q->hidden = NULL;
 }
 
 /* ---- sources ---- */
@@ -116,11 +152,6 @@ static m5_spec_class ngram_class(int match)
     return match < M5_NGRAM_ORDER ? M5_CLASS_NGRAM_NEAR : match < 6 ? M5_CLASS_NGRAM_SHORT : match < 12 ? M5_CLASS_NGRAM_MID : M5_CLASS_NGRAM_LONG;
 }
 
-static bool has(const m5_spec_seq *q, m5_spec_source s)
-{
-    return q->params.sources >> s & 1;
-}
-
 /* Drafts that need no forward: into q->draft. Sets source and class. */
 static int draft_free(const m5_spec *sp, const m5_spec_ask *a, int n_want)
 {
@@ -135,6 +166,80 @@ static int draft_free(const m5_spec *sp, const m5_spec_ask *a, int n_want)
     q->source = M5_SPEC_NGRAM;
     q->cls = ngram_class(match);
     return match > 0 ? n_want : 0;
+}
+
+/* ---- the next-token head ---- */
+
+/* Hidden states of tokens pos .. pos + n follow those that are kept, or replace them. */
+static void keep_hidden(const m5_spec *sp, m5_spec_seq *q, int pos, int n, const float *hidden)
+{
+    const size_t row = (size_t)sp->n_embd;
+    if (pos != q->hidden_from + q->n_hidden) q->n_hidden = 0;
+    if (n > M5_SPEC_HIDDEN) {
+        hidden += (size_t)(n - M5_SPEC_HIDDEN) * row;
+        pos += n - M5_SPEC_HIDDEN;
+        n = M5_SPEC_HIDDEN;
+        q->n_hidden = 0;
+    }
+    if (q->n_hidden == 0) q->hidden_from = pos;
+    if (q->n_hidden + n > 2 * M5_SPEC_HIDDEN) { /* the newer half moves to the front */
+        int drop = q->n_hidden - M5_SPEC_HIDDEN;
+        memmove(q->hidden, q->hidden + (size_t)drop * row, M5_SPEC_HIDDEN * row * sizeof *q->hidden);
+        q->hidden_from += drop;
+        q->n_hidden = M5_SPEC_HIDDEN;
+    }
+    memcpy(q->hidden + (size_t)q->n_hidden * row, hidden, (size_t)n * row * sizeof *q->hidden);
+    q->n_hidden += n;
+}
+
+void m5_spec_saw(m5_spec *sp, m5_spec_seq *q, m5_seq *seq, const int32_t *ids, int n_ids, int pos, int n, const float *hidden, bool prompt)
+{
+    if (!has(q, M5_SPEC_MTP) || !hidden || n < 1) return;
+    int n_pair = pos + n < n_ids ? n : n - 1; /* the last token's successor may be unknown yet */
+    if (prompt && n_pair > 0) {
+        m5_mtp_run r = {.seq = seq, .pos = pos, .hidden = hidden, .ids = ids + pos + 1, .n_tok = n_pair};
+        if (m5_mtp_forward(sp->model, &r, 1, NULL, NULL) == 0) q->mtp_filled = pos + n_pair;
+    }
+    keep_hidden(sp, q, pos, n, hidden);
+}
+
+/* Whether the pair before the next token can be made. */
+static bool mtp_ready(const m5_spec_seq *q, int n_ids)
+{
+    return has(q, M5_SPEC_MTP) && q->n_hidden > 0 && q->hidden_from + q->n_hidden == n_ids - 1;
+}
+
+/* Drafts of the first n of sp->mtp_asks in one chain of forwards, each as long as the longest. Failing costs the drafts. */
+static void draft_mtp(m5_spec *sp, int n, float *logits)
+{
+    int longest = 0, n_pair = 0;
+    for (int i = 0; i < n; i++) {
+        const m5_spec_ask *a = sp->mtp_asks[i];
+        m5_spec_seq *q = a->q;
+        int from = q->mtp_filled > q->hidden_from ? q->mtp_filled : q->hidden_from;
+        if (from > a->n_ids - 2) from = a->n_ids - 2;
+        sp->mtp_runs[i] = (m5_mtp_run){.seq = a->seq,
+                                       .pos = from,
+                                       .hidden = q->hidden + (size_t)(from - q->hidden_from) * (size_t)sp->n_embd,
+                                       .ids = a->ids + from + 1,
+                                       .n_tok = a->n_ids - 1 - from,
+                                       .n_out = 1};
+        n_pair += sp->mtp_runs[i].n_tok;
+        if (q->n_draft > longest) longest = q->n_draft;
+    }
+    uint64_t t0 = m5_time_us();
+    int rc = m5_mtp_draft(sp->model, sp->mtp_runs, n, longest, sp->mtp_drafts, logits, NULL);
+    double us = (double)(m5_time_us() - t0), plain = m5_spec_cost_of(&sp->cost, 1);
+    if (!rc && plain > 0 && n_pair <= 4 * n) sp->mtp_us += MTP_SHARE * (us / longest / plain - sp->mtp_us);
+    for (int i = 0; i < n; i++) {
+        m5_spec_seq *q = sp->mtp_asks[i]->q;
+        if (rc)
+            q->n_draft = 0;
+        else
+            q->mtp_filled = sp->mtp_asks[i]->n_ids - 1;
+        memcpy(q->draft, sp->mtp_drafts + (size_t)i * (size_t)longest, (size_t)q->n_draft * sizeof *q->draft);
+        q->draft_us = us / n;
+    }
 }
 
 /* ---- choice ---- */
@@ -159,19 +264,28 @@ static double price_of(const price *p, int n)
     return us > 0 ? us : 1 + p->cost->slope * (n - 1);
 }
 
-/* The length, up to n, that gives the most tokens per time, when `tokens` tokens of `rows` rows are in the step already; 0 when none is better than
- * that. */
-static int best_length(const price *p, double accept, int n, int rows, double tokens)
+/* A draft that could be made. */
+typedef struct option {
+    m5_spec_source source;
+    m5_spec_class cls;
+    int k;
+    double accept, rate;
+} option;
+
+/* The length up to n with the most tokens per time, when `tokens` tokens of `rows` rows are in the step already and a drafted token takes each_us to
+ * make. Replaces *best when that is better than what it holds. */
+static void consider(const price *p, option *best, option o, int n, int rows, double tokens, double each_us)
 {
-    double gain = 0, each = 1, best = tokens / price_of(p, rows) * LEAST_GAIN;
-    int best_k = 0;
+    double gain = 0, each = 1;
     for (int k = 1; k <= n; k++) {
-        each *= accept;
+        each *= o.accept;
         gain += each;
-        double rate = (tokens + gain) / price_of(p, rows + k);
-        if (rate > best) best = rate, best_k = k;
+        double rate = (tokens + gain) / (price_of(p, rows + k) + k * each_us);
+        if (rate <= best->rate) continue;
+        *best = o;
+        best->k = k;
+        best->rate = rate;
     }
-    return best_k;
 }
 
 static bool may_lose(const m5_spec *sp, const m5_spec_seq *q)
@@ -179,11 +293,31 @@ static bool may_lose(const m5_spec *sp, const m5_spec_seq *q)
     return q->ledger_us + LOSS_SHARE * q->plain_us + LOSS_STEPS * m5_spec_cost_of(&sp->cost, 1) >= 0;
 }
 
-void m5_spec_propose(m5_spec *sp, const m5_spec_ask *asks, int n, double us_beside, double us_per_row)
+/* Chooses for one sequence. q->draft holds what needs no forward; the others are made later. */
+static option choose(m5_spec *sp, const m5_spec_ask *a, const price *p, int want, int rows, double tokens, int n_share)
+{
+    m5_spec_seq *q = a->q;
+    option best = {.rate = tokens / price_of(p, rows) * LEAST_GAIN};
+    int found = draft_free(sp, a, want);
+    bool mtp = mtp_ready(q, a->n_ids) && !has(q, M5_SPEC_SCRIPT);
+    if (q->params.fixed) {
+        if (found) return (option){.source = q->source, .cls = q->cls, .k = found};
+        if (mtp) return (option){.source = M5_SPEC_MTP, .cls = M5_CLASS_MTP, .k = want};
+        return best;
+    }
+    if (found) consider(p, &best, (option){.source = q->source, .cls = q->cls, .accept = acceptance(sp, q, q->cls)}, found, rows, tokens, 0);
+    if (mtp) {
+        option o = {.source = M5_SPEC_MTP, .cls = M5_CLASS_MTP, .accept = acceptance(sp, q, M5_CLASS_MTP)};
+        consider(p, &best, o, want, rows, tokens, sp->mtp_us * price_of(p, 1) / n_share);
+    }
+    return best;
+}
+
+void m5_spec_propose(m5_spec *sp, const m5_spec_ask *asks, int n, double us_beside, double us_per_row, float *logits)
 {
     const price p = {&sp->cost, us_beside, us_per_row};
     const bool measure = sp->n_step % MEASURE_EVERY == 0;
-    int rows = 0, left = sp->max_rows;
+    int rows = 0, left = sp->max_rows, n_mtp = 0;
     double tokens = n;
     for (int i = 0; i < n; i++) rows += asks[i].n_rows;
     for (int i = 0; i < n; i++) {
@@ -194,13 +328,18 @@ void m5_spec_propose(m5_spec *sp, const m5_spec_ask *asks, int n, double us_besi
         if (want > left) want = left;
         if (want < 1 || !q->params.sources) continue;
         if (!q->params.fixed && (measure || !may_lose(sp, q))) continue;
-        int found = draft_free(sp, &asks[i], want);
-        double accept = acceptance(sp, q, q->cls);
-        q->n_draft = q->params.fixed ? found : best_length(&p, accept, found, rows, tokens);
-        rows += q->n_draft;
-        left -= q->n_draft;
-        for (double each = accept, k = 0; k < q->n_draft; k++, each *= accept) tokens += each;
+        option o = choose(sp, &asks[i], &p, want, rows, tokens, n);
+        if (o.k == 0) continue;
+        q->source = o.source;
+        q->cls = o.cls;
+        q->n_draft = o.k;
+        if (o.source == M5_SPEC_MTP) sp->mtp_asks[n_mtp++] = &asks[i];
+        rows += o.k;
+        left -= o.k;
+        double each = 1;
+        for (int k = 0; k < o.k; k++) tokens += each *= o.accept;
     }
+    if (n_mtp) draft_mtp(sp, n_mtp, logits);
 }
 
 /* ---- what came of it ---- */

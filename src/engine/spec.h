@@ -14,6 +14,7 @@
 #include "engine/spec_cost.h"
 #include "m5.h"
 #include "model/model.h"
+#include "model/mtp.h"
 
 /* What acceptance is counted for. */
 typedef enum m5_spec_class {
@@ -46,26 +47,12 @@ typedef struct m5_spec_seq {
     m5_spec_source source;
     m5_spec_class cls;
     double draft_us; /* what making it took */
+    /* next-token head: final hidden states of the last tokens, wanted when its slots are filled */
+    float *hidden; /* [2 * M5_SPEC_HIDDEN, n_embd] of tokens hidden_from .. hidden_from + n_hidden */
+    int hidden_from, n_hidden;
+    int mtp_filled; /* slots before this one hold pairs made from the model's hidden states, as far as they were kept */
 } m5_spec_seq;
-
-typedef struct m5_spec {
-    unsigned sources;    /* that exist here */
-    int max_k, max_rows; /* drafted tokens of one sequence, of all together */
-    int max_hold;        /* rows of one sequence that can be taken back: drafts and the certain ones before them */
-    bool fixed;
-    int n_vocab;
-    m5_spec_cost cost;
-    uint64_t n_step;
-    m5_spec_count seen[M5_SPEC_CLASSES]; /* over requests, fading */
-} m5_spec;
-
-/* What the model and the options allow. Nothing to free. */
-void m5_spec_open(m5_spec *sp, const m5_spec_params *p, int n_parallel);
-
-/* A request enters or leaves a slot. cap_ids: tokens its text may have. Memory that is missing costs drafts, not the request. */
-void m5_spec_begin(const m5_spec *sp, m5_spec_seq *q, const m5_spec_params *p, int n_prompt, int cap_ids);
-void m5_spec_end(m5_spec_seq *q);
-void m5_spec_free(m5_spec_seq *q);
+enum { M5_SPEC_HIDDEN = 32 };
 
 /* A sequence that decodes in the coming step. */
 typedef struct m5_spec_ask {
@@ -76,8 +63,40 @@ typedef struct m5_spec_ask {
     int n_rows; /* its rows without drafts */
     int room;   /* drafts that can be of use, <= 0 = none */
 } m5_spec_ask;
-/* Fills q->draft and q->n_draft of each. us_beside, us_per_row: what prompts in the same step take, and a row there; 0 when there are none. */
-void m5_spec_propose(m5_spec *sp, const m5_spec_ask *asks, int n, double us_beside, double us_per_row);
+
+typedef struct m5_spec {
+    unsigned sources;    /* that exist here */
+    int max_k, max_rows; /* drafted tokens of one sequence, of all together */
+    int max_hold;        /* rows of one sequence that can be taken back: drafts and the certain ones before them */
+    bool fixed;
+    m5_model *model;
+    int n_vocab, n_embd;
+    m5_spec_cost cost;
+    double mtp_us;                /* a token of the next-token head, over the time of a plain step; running mean */
+    m5_mtp_run *mtp_runs;         /* [n_parallel] */
+    const m5_spec_ask **mtp_asks; /* [n_parallel] whose drafts they are */
+    int32_t *mtp_drafts;          /* [n_parallel, max_k] */
+    uint64_t n_step;
+    m5_spec_count seen[M5_SPEC_CLASSES]; /* over requests, fading */
+} m5_spec;
+
+/* What the options allow, before the model is opened; then what the model has. Errors: M5_ERR_NOMEM. */
+void m5_spec_open(m5_spec *sp, const m5_spec_params *p, int n_parallel);
+int m5_spec_attach(m5_spec *sp, m5_model *m, int n_parallel, m5_error *err);
+void m5_spec_close(m5_spec *sp);
+
+/* A request enters or leaves a slot. cap_ids: tokens its text may have. Memory that is missing costs drafts, not the request. */
+void m5_spec_begin(const m5_spec *sp, m5_spec_seq *q, const m5_spec_params *p, int n_prompt, int cap_ids);
+void m5_spec_end(m5_spec_seq *q);
+void m5_spec_free(m5_spec_seq *q);
+
+/* Fills q->draft and q->n_draft of each. us_beside, us_per_row: what prompts in the same step take, and a row there; 0 when there are none. logits:
+ * scratch [n, n_vocab]. */
+void m5_spec_propose(m5_spec *sp, const m5_spec_ask *asks, int n, double us_beside, double us_per_row, float *logits);
+
+/* Rows of a forward that stand: tokens pos .. pos + n of a sequence whose text is ids[0..n_ids), with their hidden states (NULL when the model keeps
+ * none). A prompt's rows fill the next-token head's slots at once, before its pages are shared. */
+void m5_spec_saw(m5_spec *sp, m5_spec_seq *q, m5_seq *seq, const int32_t *ids, int n_ids, int pos, int n, const float *hidden, bool prompt);
 
 /* After the step: n_right of q->n_draft were right. Then once for the step: it took us; beside: prompts were in it. */
 void m5_spec_checked(m5_spec *sp, m5_spec_seq *q, int n_right);

@@ -82,6 +82,8 @@ static inline int m5_gdn_channels(const m5_config *c)
 size_t m5_mix_attn_work(const m5_model *m, const m5_layer_config *lc, int n_tok);
 void m5_mix_attn(m5_model *m, const m5_step *st, const m5_layer_config *lc, const m5_layer_weights *lw, const m5_layer_mem *mem, const float *h,
                  float *y);
+/* Only K and V of the rows, for a layer whose output nobody reads. */
+void m5_mix_attn_fill(m5_model *m, const m5_step *st, const m5_layer_config *lc, const m5_layer_weights *lw, const m5_layer_mem *mem, const float *h);
 size_t m5_mix_gdn_work(const m5_model *m, int n_tok);
 void m5_mix_gdn(m5_model *m, const m5_step *st, int layer, const float *h, float *y);
 /* Applies a sequence's accepted rows to the recurrent state of one layer. */

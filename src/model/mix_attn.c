@@ -50,13 +50,13 @@ static void rotate(m5_model *m, const m5_step *st, const m5_layer_config *lc, fl
     m5_cpu_rope(m->cpu, x, st->n_tok, n_head, lc->head_dim, st->pos, r->inv_freq, r->n_rot, r->pairs, r->attn_factor);
 }
 
-static void project(m5_model *m, const m5_step *st, const m5_layer_config *lc, const m5_layer_weights *lw, const attn_buf *b, bool own_kv,
-                    const float *h)
+static void project(m5_model *m, const m5_step *st, const m5_layer_config *lc, const m5_layer_weights *lw, const attn_buf *b, bool queries,
+                    bool own_kv, const float *h)
 {
     const int64_t nq = (int64_t)lc->n_head * lc->head_dim, nkv = (int64_t)lc->n_head_kv * lc->head_dim;
     m5_linear jobs[3];
     int n = 0;
-    jobs[n++] = m->cfg->attn_gate ? (m5_linear){&lw->q, lw->q_bias, b->q_raw, 2 * nq} : (m5_linear){&lw->q, lw->q_bias, b->q, nq};
+    if (queries) jobs[n++] = m->cfg->attn_gate ? (m5_linear){&lw->q, lw->q_bias, b->q_raw, 2 * nq} : (m5_linear){&lw->q, lw->q_bias, b->q, nq};
     if (own_kv) {
         jobs[n++] = (m5_linear){&lw->k, lw->k_bias, b->k, nkv};
         if (!lc->k_is_v) jobs[n++] = (m5_linear){&lw->v, lw->v_bias, b->v, nkv};
@@ -91,6 +91,35 @@ static void make_keys_values(m5_model *m, const m5_step *st, const m5_layer_conf
     rotate(m, st, lc, b->k, lc->n_head_kv);
 }
 
+static m5_attn_args attn_args(const m5_model *m, const m5_step *st, const m5_layer_config *lc, const m5_layer_mem *mem)
+{
+    const m5_config *c = m->cfg;
+    return (m5_attn_args){.n_head = lc->n_head,
+                          .n_head_kv = lc->n_head_kv,
+                          .head_dim = lc->head_dim,
+                          .page_tok = m->page_tok,
+                          .kv_type = m->kv_type,
+                          .k_offset = mem->k_offset,
+                          .v_offset = mem->v_offset,
+                          .window = lc->window,
+                          .scale = c->attn_scale > 0 ? c->attn_scale : 1.0f / sqrtf((float)lc->head_dim),
+                          .softcap = c->attn_softcap,
+                          .seqs = st->views,
+                          .seq_of = st->seq_of,
+                          .pos = st->pos};
+}
+
+void m5_mix_attn_fill(m5_model *m, const m5_step *st, const m5_layer_config *lc, const m5_layer_weights *lw, const m5_layer_mem *mem, const float *h)
+{
+    attn_buf b = {0};
+    M5_ASSERT(layout(m, lc, st->n_tok, NULL, NULL) <= m->cap_work);
+    layout(m, lc, st->n_tok, &b, m->work);
+    m5_attn_args a = attn_args(m, st, lc, mem);
+    project(m, st, lc, lw, &b, false, true, h);
+    make_keys_values(m, st, lc, lw, &b);
+    m5_cpu_kv_store(m->cpu, &a, b.k, b.v, st->n_tok);
+}
+
 void m5_mix_attn(m5_model *m, const m5_step *st, const m5_layer_config *lc, const m5_layer_weights *lw, const m5_layer_mem *mem, const float *h,
                  float *y)
 {
@@ -101,21 +130,9 @@ void m5_mix_attn(m5_model *m, const m5_step *st, const m5_layer_config *lc, cons
     attn_buf b = {0};
     M5_ASSERT(layout(m, lc, st->n_tok, NULL, NULL) <= m->cap_work);
     layout(m, lc, st->n_tok, &b, m->work);
-    project(m, st, lc, lw, &b, own_kv, h);
+    project(m, st, lc, lw, &b, true, own_kv, h);
     make_queries(m, st, lc, lw, &b);
-    m5_attn_args a = {.n_head = lc->n_head,
-                      .n_head_kv = lc->n_head_kv,
-                      .head_dim = hd,
-                      .page_tok = m->page_tok,
-                      .kv_type = m->kv_type,
-                      .k_offset = mem->k_offset,
-                      .v_offset = mem->v_offset,
-                      .window = lc->window,
-                      .scale = c->attn_scale > 0 ? c->attn_scale : 1.0f / sqrtf((float)hd),
-                      .softcap = c->attn_softcap,
-                      .seqs = st->views,
-                      .seq_of = st->seq_of,
-                      .pos = st->pos};
+    m5_attn_args a = attn_args(m, st, lc, mem);
     if (own_kv) {
         make_keys_values(m, st, lc, lw, &b);
         m5_cpu_kv_store(m->cpu, &a, b.k, b.v, st->n_tok);

@@ -58,7 +58,8 @@ static void block(m5_model *m, const m5_step *st)
     m5_cpu_add(m->cpu, m->x, m->y, st->n_tok, n);
 }
 
-int m5_mtp_forward(m5_model *m, const m5_mtp_run *runs, int n_run, float *logits, m5_error *err)
+/* n_guess: logits of ids below it. */
+static int forward(m5_model *m, const m5_mtp_run *runs, int n_run, int n_guess, float *logits, m5_error *err)
 {
     const int n = m->cfg->n_embd;
     int rc = check(m, runs, n_run, err), n_tok = 0, n_out = 0;
@@ -74,6 +75,13 @@ int m5_mtp_forward(m5_model *m, const m5_mtp_run *runs, int n_run, float *logits
     const m5_step st = {.n_tok = n_tok, .n_run = n_run, .pos = m->pos, .seq_of = m->seq_of, .views = m->views};
     join(m, runs, n_run);
     m5_cpu_linear(m->cpu, &(m5_linear){&m->w->mtp.fc, NULL, m->x, n}, 1, m->work, 2 * n, n_tok);
+    for (int i = 0; i < n_run; i++) n_out += runs[i].n_out;
+    if (n_out == 0) { /* only the slots */
+        m5_cpu_rmsnorm(m->cpu, m->h, n, m->x, n, m->w->mtp.layer.attn_norm, n_tok, n, m->cfg->rms_eps);
+        m5_mix_attn_fill(m, &st, &m->cfg->mtp_layer, &m->w->mtp.layer, &m->mem[m->cfg->n_layer], m->h);
+        return 0;
+    }
+    n_out = 0;
     block(m, &st);
     for (int i = 0, row = 0; i < n_run; row += runs[i++].n_tok) {
         const int first = row + runs[i].n_tok - runs[i].n_out;
@@ -81,10 +89,16 @@ int m5_mtp_forward(m5_model *m, const m5_mtp_run *runs, int n_run, float *logits
                        m->cfg->rms_eps);
         n_out += runs[i].n_out;
     }
-    if (n_out == 0 || !logits) return 0;
-    const m5_matrix *head = m5_matrix_present(&m->w->mtp.head) ? &m->w->mtp.head : &m->w->head;
-    m5_cpu_linear(m->cpu, &(m5_linear){head, NULL, logits, m->cfg->n_vocab}, 1, m->hidden, n, n_out);
+    if (!logits) return 0;
+    m5_matrix head = m5_matrix_present(&m->w->mtp.head) ? m->w->mtp.head : m->w->head;
+    if (head.n_out > n_guess) head.n_out = n_guess; /* tiles and rows lie in order, so the first ones are a matrix of their own */
+    m5_cpu_linear(m->cpu, &(m5_linear){&head, NULL, logits, m->cfg->n_vocab}, 1, m->hidden, n, n_out);
     return 0;
+}
+
+int m5_mtp_forward(m5_model *m, const m5_mtp_run *runs, int n_run, float *logits, m5_error *err)
+{
+    return forward(m, runs, n_run, m->cfg->n_vocab, logits, err);
 }
 
 static int32_t largest(const float *x, int n)
@@ -97,12 +111,12 @@ static int32_t largest(const float *x, int n)
 
 int m5_mtp_draft(m5_model *m, const m5_mtp_run *runs, int n_run, int n_draft, int32_t *drafts, float *logits, m5_error *err)
 {
-    const int n_vocab = m->cfg->n_vocab;
+    const int n_vocab = m->cfg->n_vocab, n_guess = n_vocab > 2 * M5_MTP_SHORTLIST ? M5_MTP_SHORTLIST : n_vocab;
     if (n_draft < 1) return 0;
-    int rc = m5_mtp_forward(m, runs, n_run, logits, err);
+    int rc = forward(m, runs, n_run, n_guess, logits, err);
     for (int d = 0; d < n_draft && rc == 0; d++) {
         for (int i = 0; i < n_run; i++) {
-            drafts[i * n_draft + d] = largest(logits + (size_t)i * (size_t)n_vocab, n_vocab);
+            drafts[i * n_draft + d] = largest(logits + (size_t)i * (size_t)n_vocab, n_guess);
             /* The output row is read into the joined input before the next output is written over it. */
             m->mtp_runs[i] = (m5_mtp_run){.seq = runs[i].seq,
                                           .pos = runs[i].pos + runs[i].n_tok + d,
@@ -111,7 +125,7 @@ int m5_mtp_draft(m5_model *m, const m5_mtp_run *runs, int n_run, int n_draft, in
                                           .n_tok = 1,
                                           .n_out = 1};
         }
-        if (d + 1 < n_draft) rc = m5_mtp_forward(m, m->mtp_runs, n_run, logits, err);
+        if (d + 1 < n_draft) rc = forward(m, m->mtp_runs, n_run, n_guess, logits, err);
     }
     return rc;
 }

@@ -22,9 +22,14 @@ typedef struct m5_mtp_run {
     int n_tok, n_out;    /* logits for the last n_out pairs */
 } m5_mtp_run;
 
-/* logits [sum n_out, n_vocab] of the token after each pair (NULL: only K and V and hidden states). The head's normed outputs of the same rows are in
- * m5_model_hidden afterwards; m5_model_hidden_all stays. Errors: M5_ERR_ARG, M5_ERR_NOMEM, M5_ERR_UNSUPPORTED without a head. */
+/* logits [sum n_out, n_vocab] of the token after each pair (NULL: no logits; no n_out at all: only K and V, which costs little). The head's normed
+ * outputs of the same rows are in m5_model_hidden afterwards; m5_model_hidden_all stays. Errors: M5_ERR_ARG, M5_ERR_NOMEM, M5_ERR_UNSUPPORTED without
+ * a head. */
 int m5_mtp_forward(m5_model *m, const m5_mtp_run *runs, int n_run, float *logits, m5_error *err);
+
+/* Guesses of a large vocabulary are made among its first ids alone: merges of byte pairs are numbered by frequency, and the whole head of a small
+ * model is a third of its bytes. */
+enum { M5_MTP_SHORTLIST = 65536 };
 
 /* Greedy guesses: each run's last pair gives drafts[run][0], then the head feeds itself, appending slots. runs as for m5_mtp_forward with n_out 1;
  * drafts [n_run, n_draft]; logits is scratch [n_run, n_vocab]. */

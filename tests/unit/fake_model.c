@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/task.h"
+#include "model/mtp.h"
 #include "model/state.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
@@ -94,6 +95,25 @@ bool m5_seq_holds(const m5_seq *s)
 bool m5_seq_drop_hold(m5_seq *s)
 {
     return s == NULL;
+}
+bool m5_mtp_present(const m5_model *m)
+{
+    return m == NULL;
+}
+int m5_mtp_forward(m5_model *m, const m5_mtp_run *runs, int n_run, float *logits, m5_error *err)
+{
+    (void)m, (void)runs, (void)n_run, (void)logits;
+    return m5_error_set(err, M5_ERR_UNSUPPORTED, "no such head");
+}
+int m5_mtp_draft(m5_model *m, const m5_mtp_run *runs, int n_run, int n_draft, int32_t *drafts, float *logits, m5_error *err)
+{
+    (void)n_draft, (void)drafts;
+    return m5_mtp_forward(m, runs, n_run, logits, err);
+}
+const float *m5_model_hidden_all(const m5_model *m)
+{
+    (void)m;
+    return NULL;
 }
 size_t m5_model_hold_bytes(const m5_model *m)
 {
