@@ -41,14 +41,13 @@ static void put_char(m5_toolcall *p, char c)
 {
     if (tc_space(c)) {
         if (p->space.n >= MAX_SPACE_BYTES) {
-            if (!p->after_call) m5_buf_append(&p->text, p->space.p, p->space.n);
+            m5_buf_append(&p->text, p->space.p, p->space.n);
             m5_buf_clear(&p->space);
         }
         m5_buf_putc(&p->space, c);
     } else {
-        if (!p->after_call) m5_buf_append(&p->text, p->space.p ? p->space.p : "", p->space.n);
+        m5_buf_append(&p->text, p->space.p ? p->space.p : "", p->space.n);
         m5_buf_clear(&p->space);
-        p->after_call = false;
         m5_buf_putc(&p->text, c);
     }
     p->tick = c == '`';
@@ -157,7 +156,6 @@ void tc_begin(m5_toolcall *p)
     p->muted = !p->parallel && p->count > 0;
     m5_buf_clear(&p->raw);
     m5_buf_clear(&p->space);
-    p->after_call = true;
     if (p->muted) return;
     flush_text(p);
     p->count++;
@@ -207,7 +205,7 @@ static void abandon(m5_toolcall *p)
 static void start(m5_toolcall *p, const tc_head *h)
 {
     p->in_call = true;
-    p->is_bare = !h->mark;
+    p->is_bare = !h->mark || p->f->open[0][0] == '`'; /* a fence alone says little */
     p->inside = p->inside || h->mark;
     p->list = p->list || h->list;
     if (h->body == TC_BODY_JSON) {
@@ -238,9 +236,8 @@ static void start(m5_toolcall *p, const tc_head *h)
 
 /* ---- calls as JSON objects: {"name": .., "arguments": {..}} in any order and spelling ---- */
 
-static bool key_is(const m5_toolcall *p, m5_slice key, const char *learned, const char *const *words)
+static bool key_is(m5_slice key, const char *learned, const char *const *words)
 {
-    (void)p;
     if (learned && m5_slice_is(key, learned)) return true;
     for (; *words; words++)
         if (m5_slice_is(key, *words)) return true;
@@ -274,7 +271,7 @@ static bool route_key(m5_toolcall *p)
     p->outer.out = p->outer.raw = NULL;
     p->route = ROUTE_NONE;
     bool function = m5_slice_is(key, "function");
-    if (!p->have_name && (function || key_is(p, key, p->f->name_key, names))) {
+    if (!p->have_name && (function || key_is(key, p->f->name_key, names))) {
         p->route = function ? ROUTE_FUNCTION : ROUTE_NAME;
         if (function) p->outer.level = 2;
         m5_buf_clear(&p->name);
@@ -282,7 +279,7 @@ static bool route_key(m5_toolcall *p)
         return true;
     }
     bool short_form = !p->have_name && !p->seen_args && declared(p, key);
-    if (!p->seen_args && (short_form || key_is(p, key, p->f->args_key, args))) {
+    if (!p->seen_args && (short_form || key_is(key, p->f->args_key, args))) {
         if (short_form) {
             p->have_name = true;
             m5_buf_append(&p->name, key.p, key.n);
@@ -293,8 +290,8 @@ static bool route_key(m5_toolcall *p)
         p->outer.raw = &p->inner;
         return !p->have_name || try_begin(p);
     }
-    return !p->is_bare || p->begun || function || key_is(p, key, p->f->name_key, names) || key_is(p, key, p->f->args_key, args) ||
-           key_is(p, key, NULL, others);
+    return !p->is_bare || p->begun || function || key_is(key, p->f->name_key, names) || key_is(key, p->f->args_key, args) ||
+           key_is(key, NULL, others);
 }
 
 /* Arguments that came as a string: their text is JSON in turn. */
@@ -596,7 +593,7 @@ int m5_toolcall_finish(m5_toolcall *p)
     }
     p->finished = true;
     if (rc) return rc;
-    if (!p->after_call) m5_buf_append(&p->text, p->space.p ? p->space.p : "", p->space.n);
+    m5_buf_append(&p->text, p->space.p ? p->space.p : "", p->space.n);
     flush_text(p);
     return p->text.failed ? M5_ERR_NOMEM : M5_OK;
 }

@@ -272,8 +272,8 @@ static m5_slice add_marks(m5_toolcall_format *f, const char **list, size_t cap, 
     return (m5_slice){s.p + rest, s.n - rest};
 }
 
-/* Marks directly behind a call. */
-static void add_closers(m5_toolcall_format *f, m5_slice s)
+/* Marks directly behind a call, up to the first that ends a plain reply too. */
+static void add_closers(m5_toolcall_format *f, m5_slice s, m5_slice reply)
 {
     for (int k = 0; k < 3; k++) {
         while (s.n && (tc_space(s.p[0]) || s.p[0] == ']' || s.p[0] == '}')) {
@@ -281,7 +281,7 @@ static void add_closers(m5_toolcall_format *f, m5_slice s)
             s.n--;
         }
         size_t len = mark_at(s);
-        if (!len) return;
+        if (!len || m5_slice_find(reply, (m5_slice){s.p, len}, 0) != SIZE_MAX) return;
         add_mark(f, f->close, TC_MAX_MARKS, (m5_slice){s.p, len});
         s = (m5_slice){s.p + len, s.n - len};
     }
@@ -327,7 +327,7 @@ static m5_slice key_before(m5_slice s, size_t at)
 }
 
 /* a: the answer; name, brace: where the name and the arguments' opening stand in it. */
-static void learn(m5_toolcall_format *f, m5_slice a, size_t name, size_t brace)
+static void learn(m5_toolcall_format *f, m5_slice a, size_t name, size_t brace, m5_slice reply)
 {
     size_t end = name + sizeof NAME - 1;
     bool json = name > 0 && a.p[name - 1] == '"' && end < a.n && a.p[end] == '"';
@@ -342,7 +342,7 @@ static void learn(m5_toolcall_format *f, m5_slice a, size_t name, size_t brace)
             f->name_pre = own(f, rest);
         if (brace > end) add_marks(f, f->extra, sizeof f->extra / sizeof *f->extra, (m5_slice){a.p + end, brace - end});
         size_t over = object_end(a, brace);
-        add_closers(f, (m5_slice){a.p + over, a.n - over});
+        add_closers(f, (m5_slice){a.p + over, a.n - over}, reply);
         return;
     }
     size_t from = name;
@@ -353,9 +353,16 @@ static void learn(m5_toolcall_format *f, m5_slice a, size_t name, size_t brace)
     m5_slice pre = {a.p, from};
     while (pre.n && (tc_space(pre.p[pre.n - 1]) || pre.p[pre.n - 1] == '[')) pre.n--;
     pre = last_line(pre);
-    if (!add_marks(f, f->open, TC_MAX_MARKS, pre).n || !f->open[0]) add_mark(f, f->open, TC_MAX_MARKS, pre);
+    while (pre.n && tc_space(pre.p[0])) {
+        pre.p++;
+        pre.n--;
+    }
+    if (mark_at(pre))
+        add_marks(f, f->open, TC_MAX_MARKS, pre);
+    else
+        add_mark(f, f->open, TC_MAX_MARKS, pre); /* words */
     size_t over = object_end(a, from);
-    add_closers(f, (m5_slice){a.p + over, a.n - over});
+    add_closers(f, (m5_slice){a.p + over, a.n - over}, reply);
     f->bare = !f->open[0];
 }
 
@@ -379,7 +386,7 @@ static m5_toolcall_kind family(m5_slice a)
     return M5_TOOLCALL_GENERIC;
 }
 
-static m5_toolcall_format *from_sample(m5_slice a)
+static m5_toolcall_format *from_sample(m5_slice a, m5_slice reply)
 {
     m5_toolcall_kind kind = family(a);
     m5_toolcall_format *f = copy_builtin(kind);
@@ -395,25 +402,28 @@ static m5_toolcall_format *from_sample(m5_slice a)
         f->open[0] = "<｜DSML｜function_calls>";
         f->close[0] = "</｜DSML｜function_calls>";
         f->close[1] = "</｜DSML｜invoke>";
-    } else if (kind == M5_TOOLCALL_PYTHONIC) {
-        add_marks(f, f->open, TC_MAX_MARKS, (m5_slice){a.p, name});
+    } else if (kind == M5_TOOLCALL_INVOKE || kind == M5_TOOLCALL_PYTHONIC) {
+        size_t from = kind == M5_TOOLCALL_INVOKE ? find_last((m5_slice){a.p, name}, M5_SLICE("<")) : name, over = find_last(a, M5_SLICE("</invoke>"));
+        add_marks(f, f->open, TC_MAX_MARKS, (m5_slice){a.p, from == SIZE_MAX ? 0 : from});
+        if (over != SIZE_MAX) add_closers(f, (m5_slice){a.p + over + 9, a.n - over - 9}, reply);
     } else if (kind == M5_TOOLCALL_GENERIC && m5_slice_starts(a, M5_SLICE("<function="))) {
         f->kind = M5_TOOLCALL_GENERIC;
         f->tags = &qwen_tags;
         f->close[0] = "</function>";
     } else if (kind == M5_TOOLCALL_GENERIC || kind == M5_TOOLCALL_LLAMA3) {
         bool llama = kind == M5_TOOLCALL_LLAMA3;
-        learn(f, a, name, brace);
+        learn(f, a, name, brace, reply);
         if (llama) f->kind = kind;
         if (llama) f->bare = true;
     }
+    bool by_name = kind == M5_TOOLCALL_MISTRAL && !has((m5_slice){a.p, name}, "{"); /* a call's id in the sample is nobody's */
     const char *force = own(f, (m5_slice){a.p, name}), *rest = own(f, (m5_slice){a.p + end, brace > end ? brace - end : 0});
     if (!force || !rest) {
         m5_toolcall_format_free(f);
         return NULL;
     }
     f->force = force;
-    f->force_rest = rest;
+    if (!by_name) f->force_rest = rest;
     complete(f);
     return f;
 }
@@ -465,8 +475,11 @@ static m5_toolcall_format *from_prompt(m5_slice prompt)
 
 int m5_toolcall_format_new(m5_toolcall_format **out, const m5_chat *chat, m5_error *err)
 {
-    m5_buf b = {0}, prompt = {0};
-    *out = sample_call(chat, &b, &prompt) ? from_sample(answer_of(&b, &prompt)) : from_prompt(m5_buf_view(&prompt));
+    m5_buf b = {0}, prompt = {0}, plain = {0};
+    if (!render(chat, "{\"messages\": [" USER ", {\"role\": \"assistant\", \"content\": \"m5said\"}]}", &plain)) m5_buf_clear(&plain);
+    bool shown = sample_call(chat, &b, &prompt);
+    *out = shown ? from_sample(answer_of(&b, &prompt), behind_user(&plain)) : from_prompt(m5_buf_view(&prompt));
+    m5_buf_free(&plain);
     m5_buf_free(&b);
     m5_buf_free(&prompt);
     return *out ? M5_OK : m5_error_set(err, M5_ERR_NOMEM, "out of memory for the tool-call format");

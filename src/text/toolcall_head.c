@@ -44,6 +44,13 @@ static size_t name_end(const char *p, size_t n, size_t at)
     return at;
 }
 
+static bool has_name_char(const char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (name_char(p[i])) return true;
+    return false;
+}
+
 /* <function=NAME> */
 static tc_match head_tags(const tc_tags *t, const char *p, size_t n, size_t at, bool final, tc_head *h)
 {
@@ -55,13 +62,13 @@ static tc_match head_tags(const tc_tags *t, const char *p, size_t n, size_t at, 
         if (mid && tc_starts(p + i, n - i, t->fn_mid, true) == TC_YES) {
             h->n_name = i - at;
             h->len = i + mid;
-            return i > at ? TC_YES : TC_NO;
+            return has_name_char(p + at, i - at) ? TC_YES : TC_NO;
         }
         bool bad = p[i] == '\n' || p[i] == '<' || p[i] == '{';
         if (!mid && bad) {
             h->n_name = i - at;
             h->len = i;
-            return p[i] != '{' && name_end(p, i, at) > at ? TC_YES : TC_NO;
+            return p[i] != '{' && has_name_char(p + at, i - at) ? TC_YES : TC_NO;
         }
         if (bad) return TC_NO;
     }

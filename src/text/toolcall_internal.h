@@ -92,7 +92,9 @@ typedef struct tc_type {
 } tc_type;
 /* The type of a parameter; an undeclared one is text. params: the function's parameters or NULL. */
 tc_type tc_type_of(const m5_json *params, m5_slice name);
-/* Appends the value; false: there is none (an empty optional value that is not text). */
+/* Does text that begins so become a container whatever follows? It is then given out while it comes. */
+bool tc_is_container(const tc_type *t, const char *p, size_t n);
+/* Appends the value of other text; false: there is none (an empty optional value that is not text). */
 bool tc_convert(m5_buf *out, const tc_type *t, const char *p, size_t n);
 
 /* ---- formats ---- */
@@ -141,7 +143,6 @@ struct m5_toolcall {
     int state;
     bool final;
     m5_buf text, space; /* content to go out; white space that goes out only with content behind it */
-    bool after_call;    /* white space is dropped */
     bool bol, tick;     /* at the beginning of a line; behind a backtick */
     char fence;         /* inside a fenced block: its character */
     size_t n_fence;
@@ -164,8 +165,9 @@ struct m5_toolcall {
     int tag_state;
     m5_buf par, value;
     tc_type type;
-    bool streamed, first_par, value_begun, open_string;
-    int attr; /* string="true" 1, "false" 0, absent -1 */
+    bool first_par, value_begun;
+    bool open_string, piped; /* the value is going out: as text, as a container read by root */
+    int attr;                /* string="true" 1, "false" 0, absent -1 */
     uint64_t *seen;
     size_t n_seen, cap_seen;
     bool drop; /* a parameter that came before */

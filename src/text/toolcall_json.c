@@ -299,6 +299,7 @@ static tj_status end_bare(tj *j, bool cut)
         put(j, "\"");
         j->repaired = true;
     }
+    j->key.failed = j->key.failed || number.failed;
     m5_buf_free(&number);
     m5_buf_clear(&j->bare);
     return end_value(j);
@@ -353,15 +354,21 @@ static tj_status read_bare_string(tj *j, const char *p, size_t n, bool final, si
 
 /* ---- strings ---- */
 
+/* The JSON reader refuses U+0000 in keys. */
+static void key_put(tj *j, const char *p, size_t n)
+{
+    for (size_t k = 0; k < n; k++)
+        if (p[k])
+            m5_buf_putc(&j->key, p[k]);
+        else
+            m5_buf_puts(&j->key, "\xEF\xBF\xBD");
+}
+
 static void str_put(tj *j, const char *p, size_t n)
 {
     if (!n) return;
     if (j->in_key) {
-        for (size_t k = 0; k < n; k++) /* the JSON reader refuses U+0000 in keys */
-            if (p[k])
-                m5_buf_putc(&j->key, p[k]);
-            else
-                m5_buf_puts(&j->key, "\xEF\xBF\xBD");
+        key_put(j, p, n);
     } else if (j->to_raw) {
         m5_buf_append(j->raw, p, n);
     } else if (j->out && !j->muted) {
@@ -550,7 +557,7 @@ static tj_status read_bare_key(tj *j, const char *p, size_t n, size_t *i)
         char c = p[*i];
         bool inside = j->mode == TJ_GEMMA ? !strchr(":,}\n", c) || !c : word_char(c);
         if (!inside) return key_read(j);
-        m5_buf_putc(&j->key, c);
+        key_put(j, &c, 1);
     }
     return TJ_MORE;
 }

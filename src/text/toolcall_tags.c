@@ -81,6 +81,28 @@ static bool maybe_null(const m5_buf *b)
     return b->n < 64 && (m5_slice_starts(M5_SLICE("null"), s) || m5_slice_starts(M5_SLICE("None"), s) || m5_slice_starts(M5_SLICE("NULL"), s));
 }
 
+/* A value that its type makes a container: true when it is one. It is mended where it must be, and what stands behind it follows the call. */
+static bool pipe_value(m5_toolcall *p, bool over)
+{
+    static const char *const none[] = {NULL};
+    if (!p->piped) {
+        if (p->open_string || !tc_is_container(&p->type, p->value.p ? p->value.p : "", p->value.n)) return false;
+        put_key(p);
+        tj_init(&p->root, TJ_PYTHON, none);
+        p->root.out = &p->args;
+        p->piped = true;
+    }
+    size_t used = 0;
+    tj_status s = tj_feed(&p->root, p->value.p ? p->value.p : "", p->value.n, over, &used);
+    m5_buf_erase_front(&p->value, used);
+    if (!over) return true;
+    if (s != TJ_DONE) tj_close(&p->root);
+    for (size_t i = 0; i < p->value.n; i++)
+        if (p->spill.n || !(tc_space(p->value.p[i]) || strchr("}])", p->value.p[i]))) m5_buf_putc(&p->spill, p->value.p[i]);
+    p->piped = false;
+    return true;
+}
+
 /* Gives out what is certain. */
 static void stream_value(m5_toolcall *p)
 {
@@ -88,6 +110,7 @@ static void stream_value(m5_toolcall *p)
         m5_buf_clear(&p->value);
         return;
     }
+    if (pipe_value(p, false)) return;
     if (!p->open_string) {
         bool text = p->type.set == TC_STR || (p->type.set == (TC_STR | TC_NULL) && !maybe_null(&p->value));
         bool choice = m5_json_get(p->type.schema, "enum") || m5_json_get(p->type.schema, "const");
@@ -107,7 +130,7 @@ static void end_value(m5_toolcall *p)
         stream_value(p);
         m5_buf_putc(&p->args, '"');
         p->open_string = false;
-    } else if (!p->drop) {
+    } else if (!p->drop && !pipe_value(p, true)) {
         m5_buf b = {0};
         if (tc_convert(&b, &p->type, p->value.p, p->value.n)) {
             put_key(p);
@@ -126,8 +149,7 @@ static void begin_value(m5_toolcall *p)
     if (!p->drop) remember(p, name);
     p->type = tc_type_of(p->params, name);
     if (p->attr >= 0) p->type = (tc_type){.set = p->attr ? TC_STR : TC_ANY & ~TC_STR, .required = true};
-    p->open_string = false;
-    p->value_begun = false;
+    p->open_string = p->piped = p->value_begun = false;
     m5_buf_clear(&p->value);
     p->tag_state = p->f->tags->value_open ? T_VALUE_OPEN : T_VALUE_BEGIN;
 }
@@ -163,11 +185,10 @@ static tc_match next_parameter(const m5_toolcall *p, const char *w, size_t n, si
     if (m != TC_YES) return m;
     size_t from = i += strlen(t->par_open);
     for (; i < n && i - from < TC_MAX_NAME; i++) {
-        if (w[i] == '\n' || w[i] == '<') {
-            if (tc_starts(w + i, n - i, t->par_mid, false) != TC_YES) return TC_NO;
-            break;
-        }
-        if (tc_starts(w + i, n - i, t->par_mid, true) == TC_YES) break;
+        m = tc_starts(w + i, n - i, t->par_mid, p->final);
+        if (m == TC_WAIT) return m;
+        if (m == TC_YES) break;
+        if (w[i] == '\n' || w[i] == '<') return TC_NO;
     }
     if (i == n) return p->final ? TC_NO : TC_WAIT;
     m5_slice name = {w + from, i - from};

@@ -141,7 +141,8 @@ static bool is_choice(const tc_type *t, m5_slice s)
 static bool convert_number(m5_buf *out, int set, m5_slice s)
 {
     m5_buf b = {0};
-    bool ok = tj_number(&b, s.p, s.n, !(set & TC_STR));
+    bool ok = tj_number(&b, s.p, s.n, !(set & TC_STR)) && !b.failed;
+    out->failed = out->failed || b.failed;
     if (ok && !(set & TC_NUM)) {
         size_t n = b.n;
         while (n && b.p[n - 1] == '0') n--;
@@ -154,8 +155,8 @@ static bool convert_number(m5_buf *out, int set, m5_slice s)
     return ok;
 }
 
-/* Containers: as they stand where text is allowed too, mended where it is not. */
-static bool convert_container(m5_buf *out, int set, m5_slice s)
+/* Where text is allowed too, only what is a container without mending is one. */
+static bool convert_container(m5_buf *out, m5_slice s)
 {
     static const char *const none[] = {NULL};
     m5_buf b = {0};
@@ -163,22 +164,19 @@ static bool convert_container(m5_buf *out, int set, m5_slice s)
     tj_init(&j, TJ_PYTHON, none);
     j.out = &b;
     size_t used = 0;
-    tj_status st = tj_feed(&j, s.p, s.n, true, &used);
-    bool ok = st == TJ_DONE, mended = j.repaired;
-    if (st == TJ_MORE && used == s.n) {
-        tj_close(&j);
-        ok = mended = true;
-    }
-    for (; used < s.n && ok; used++) {
-        if (tc_space(s.p[used])) continue;
-        mended = true;
-        ok = strchr("}])", s.p[used]) != NULL && s.p[used];
-    }
-    if (mended && (set & TC_STR)) ok = false;
-    if (ok) m5_buf_append(out, b.p, b.n);
+    bool ok = tj_feed(&j, s.p, s.n, true, &used) == TJ_DONE && used == s.n && !j.repaired;
+    out->failed = out->failed || b.failed || tj_failed(&j);
+    if (ok && !out->failed) m5_buf_append(out, b.p, b.n);
     tj_deinit(&j);
     m5_buf_free(&b);
     return ok;
+}
+
+bool tc_is_container(const tc_type *t, const char *p, size_t n)
+{
+    size_t i = tc_skip_space(p, n, 0);
+    if (i == n || t->set & TC_STR) return false;
+    return (p[i] == '{' && t->set & TC_OBJ) || ((p[i] == '[' || p[i] == '(') && t->set & TC_ARR);
 }
 
 bool tc_convert(m5_buf *out, const tc_type *t, const char *p, size_t n)
@@ -212,9 +210,9 @@ bool tc_convert(m5_buf *out, const tc_type *t, const char *p, size_t n)
         return true;
     }
     if (t->set & (TC_INT | TC_NUM) && convert_number(out, t->set, core)) return true;
-    bool list = core.n && (core.p[0] == '[' || core.p[0] == '(');
-    bool object = core.n && core.p[0] == '{';
-    if (((list && t->set & TC_ARR) || (object && t->set & TC_OBJ)) && convert_container(out, t->set, core)) return true;
+    bool list = core.n && (core.p[0] == '[' || core.p[0] == '(') && t->set & TC_ARR;
+    bool object = core.n && core.p[0] == '{' && t->set & TC_OBJ;
+    if ((list || object) && convert_container(out, core)) return true;
     put_text(out, s);
     return true;
 }

@@ -296,6 +296,40 @@ static void test_others(void)
     check("pythonic", "[1, 2] and [nope(1)]\nget_weather(city) is a function", "T([1, 2] and [nope(1)]\nget_weather(city) is a function)");
 }
 
+/* Arguments go out while they come. */
+static void streams(const char *name, const char *text, const char *want)
+{
+    m5_toolcall_format *f = format(name);
+    m5_toolcall *p = NULL;
+    result r = {.open = -1};
+    m5_toolcall_args args = {.format = f, .tools = tools, .parallel = true, .fn = on_event, .arg = &r};
+    T_EQ_INT(m5_toolcall_new(&p, &args, NULL), 0);
+    T_EQ_INT(m5_toolcall_push(p, text, strlen(text)), 0);
+    T_EQ_STR(r.args.p ? r.args.p : "", want);
+    T_CHECK(r.open == 0 && m5_toolcall_open(p) && m5_toolcall_count(p) == 1 && !m5_toolcall_done(p));
+    T_EQ_INT(m5_toolcall_finish(p), 0);
+    T_CHECK(r.open < 0 && !m5_toolcall_open(p));
+    T_EQ_INT(m5_toolcall_push(p, "x", 1), 0);
+    T_CHECK(r.text.n == 0);
+    m5_toolcall_free(p);
+    m5_toolcall_format_free(f);
+    drop(&r);
+}
+
+static void test_streaming(void)
+{
+    streams("hermes", "a<tool_call>{\"name\": \"edit\", \"arguments\": {\"text\": \"abc", "{\"text\": \"abc");
+    streams("hermes", "<tool_call>{\"name\": \"edit\", \"arguments\": \"{\\\"text\\\": \\\"abc", "{\"text\": \"abc");
+    streams("qwen_xml", "<tool_call><function=edit><parameter=text>\nabc", "{\"text\": \"abc");
+    streams("qwen_xml", "<tool_call><function=edit><parameter=note>\nabc", "{\"note\": \"abc");
+    streams("qwen_xml", "<tool_call><function=edit><parameter=list>\n[{'a': 1, \"b\": \"x", "{\"list\": [{\"a\": 1, \"b\": \"x");
+    streams("glm", "<tool_call>edit\n<arg_key>text</arg_key><arg_value>abc", "{\"text\": \"abc");
+    streams("llama3", "{\"name\": \"edit\", \"parameters\": {\"text\": \"abc", "{\"text\": \"abc");
+    streams("mistral", "[TOOL_CALLS]edit[ARGS]{\"text\": \"abc", "{\"text\": \"abc");
+    streams("gemma4", "<|tool_call>call:edit{text:<|\"|>abc", "{\"text\": \"abc");
+    streams("pythonic", "[edit(text='abc", "{\"text\": \"abc");
+}
+
 static void test_parallel_and_prefix(void)
 {
     m5_toolcall_format *f = format("hermes");
@@ -327,6 +361,7 @@ int main(void)
     test_broken();
     test_qwen_xml();
     test_others();
+    test_streaming();
     test_parallel_and_prefix();
     m5_json_unref(tools);
     return t_done();
