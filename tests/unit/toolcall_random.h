@@ -98,15 +98,7 @@ static inline m5_json *random_int(void)
 static inline const char *random_key(int i)
 {
     static char b[32];
-    static const char *const stems[] = {"city",
-                                        "file-path",
-                                        "x",
-                                        "max_count",
-                                        "a.b",
-                                        "\xC3\xBC"
-                                        "ber",
-                                        "Key",
-                                        "n1"};
+    static const char *const stems[] = {"city", "file-path", "x", "max_count", "a.b", "men\xC3\xBC", "Key", "n1"};
     snprintf(b, sizeof b, "%s%d", PICK(stems), i);
     return b;
 }
