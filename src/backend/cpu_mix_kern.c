@@ -111,25 +111,41 @@ VF_INLINE void kv_prefetch(const uint8_t *p, int64_t n_bytes)
     for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(p + i, 0, 1);
 }
 
+/* Many rows share K and V: a piece is widened to floats once, in the first-level cache, instead of once per set of rows. Exact, so the bits stay. */
+enum { STAGE_FLOATS = 4096, STAGE_ROWS = 2 * SCORE_ROWS + 1 };
+
+VF_INLINE void stage(m5_kv_type t, float *dst, const uint8_t *src, int64_t bytes, int n, int d0, int width)
+{
+    for (int j = 0; j < n; j++)
+        for (int d = 0; d < width; d += VF) vf_store(dst + j * width + d, kv_load(t, src + j * bytes, d0 + d));
+}
+
 VF_INLINE void score_tile(m5_kv_type t, int rows, int keys, float *s, int64_t lds, const float *q, const uint8_t *k, int64_t k_bytes, int hd)
 {
-    vf acc[SCORE_ROWS][SCORE_KEYS];
-    VF_UNROLL for (int r = 0; r < rows; r++) VF_UNROLL for (int j = 0; j < keys; j++) acc[r][j] = vf_set(0.0f);
+    vf acc[SCORE_ROWS * SCORE_KEYS]; /* [row][key] */
+    VF_UNROLL for (int r = 0; r < rows; r++) VF_UNROLL for (int j = 0; j < keys; j++) acc[r * SCORE_KEYS + j] = vf_set(0.0f);
     for (int d = 0; d < hd; d += VF) {
-        vf kv[SCORE_KEYS];
-        VF_UNROLL for (int j = 0; j < keys; j++) kv[j] = kv_load(t, k + j * k_bytes, d);
-        VF_UNROLL for (int r = 0; r < rows; r++)
+        vf qv[SCORE_ROWS];
+        VF_UNROLL for (int r = 0; r < rows; r++) qv[r] = vf_load(q + (size_t)r * (size_t)hd + d);
+        VF_UNROLL for (int j = 0; j < keys; j++)
         {
-            vf qv = vf_load(q + (size_t)r * (size_t)hd + d);
-            VF_UNROLL for (int j = 0; j < keys; j++) acc[r][j] = vf_fma(qv, kv[j], acc[r][j]);
+            vf kv = kv_load(t, k + j * k_bytes, d);
+            VF_UNROLL for (int r = 0; r < rows; r++) acc[r * SCORE_KEYS + j] = vf_fma(qv[r], kv, acc[r * SCORE_KEYS + j]);
         }
     }
+#if VF_WIDE
+    if (rows == 4 && keys == 4) {
+        vf_sum16(s, lds, acc);
+        return;
+    }
+#endif
     VF_UNROLL for (int r = 0; r < rows; r++)
     {
+        const vf *a = acc + r * SCORE_KEYS;
         if (keys == 4) {
-            vf_sum4(s + r * lds, acc[r][0], acc[r][1 % SCORE_KEYS], acc[r][2 % SCORE_KEYS], acc[r][3 % SCORE_KEYS]);
+            vf_sum4(s + r * lds, a[0], a[1 % SCORE_KEYS], a[2 % SCORE_KEYS], a[3 % SCORE_KEYS]);
         } else {
-            VF_UNROLL for (int j = 0; j < keys; j++) s[r * lds + j] = vf_sum(acc[r][j]);
+            VF_UNROLL for (int j = 0; j < keys; j++) s[r * lds + j] = vf_sum(a[j]);
         }
     }
 }
@@ -141,31 +157,49 @@ VF_INLINE void score_rows(m5_kv_type t, int keys, float *s, int64_t lds, const f
     for (; r < n_q; r++) score_tile(t, 1, keys, s + r * lds, lds, q + (size_t)r * (size_t)hd, k, k_bytes, hd);
 }
 
+VF_INLINE void score_keys(m5_kv_type t, float *s, int64_t lds, const float *q, int n_q, const uint8_t *k, int64_t k_bytes, int n_key, int hd,
+                          const uint8_t *ahead)
+{
+    int j = 0;
+    for (; j + SCORE_KEYS <= n_key; j += SCORE_KEYS) {
+        if (ahead) kv_prefetch(ahead + j * k_bytes, SCORE_KEYS * k_bytes);
+        score_rows(t, SCORE_KEYS, s + j, lds, q, n_q, k + j * k_bytes, k_bytes, hd);
+    }
+    for (; j < n_key; j++) score_rows(t, 1, s + j, lds, q, n_q, k + j * k_bytes, k_bytes, hd);
+}
+
 VF_INLINE void attn_score(m5_kv_type t, float *s, int64_t lds, const float *q, int n_q, const void *k, int64_t k_bytes, int n_key, int hd, float sc,
                           float cap, const uint8_t *ahead)
 {
     const uint8_t *p = k;
-    int j = 0;
-    for (; j + SCORE_KEYS <= n_key; j += SCORE_KEYS) {
-        if (ahead) kv_prefetch(ahead + j * k_bytes, SCORE_KEYS * k_bytes);
-        score_rows(t, SCORE_KEYS, s + j, lds, q, n_q, p + j * k_bytes, k_bytes, hd);
+    const int step = STAGE_FLOATS / hd / SCORE_KEYS * SCORE_KEYS;
+    if (n_q < STAGE_ROWS || step == 0) {
+        score_keys(t, s, lds, q, n_q, p, k_bytes, n_key, hd, ahead);
+    } else {
+        _Alignas(64) float wide[STAGE_FLOATS];
+        for (int j = 0; j < n_key; j += step) {
+            const int n = n_key - j < step ? n_key - j : step;
+            if (ahead) kv_prefetch(ahead + j * k_bytes, n * k_bytes);
+            stage(t, wide, p + j * k_bytes, k_bytes, n, 0, hd);
+            score_keys(M5_KV_F32, s + j, lds, q, n_q, (const uint8_t *)wide, hd * (int64_t)sizeof(float), n, hd, NULL);
+        }
     }
-    for (; j < n_key; j++) score_rows(t, 1, s + j, lds, q, n_q, p + j * k_bytes, k_bytes, hd);
     for (int r = 0; r < n_q; r++) {
         scale(s + r * lds, sc, n_key);
         if (cap > 0) softcap(s + r * lds, cap, n_key);
     }
 }
 
-VF_INLINE void value_tile(m5_kv_type t, int rows, int cols, float *o, const float *p, int64_t ldp, const uint8_t *v, int64_t v_bytes, int n_key,
-                          int hd, int d, const uint8_t *ahead)
+/* Output lanes [d, d + cols * 16), whose values stand at lane dv of v. */
+VF_INLINE void value_tile(m5_kv_type t, int rows, int cols, float *o, int hd, int d, const float *p, int64_t ldp, const uint8_t *v, int64_t v_bytes,
+                          int n_key, int dv, const uint8_t *ahead)
 {
     vf acc[VALUE_ROWS][VALUE_COLS];
     VF_UNROLL for (int r = 0; r < rows; r++) VF_UNROLL for (int c = 0; c < cols; c++) acc[r][c] = vf_load(o + (size_t)r * (size_t)hd + d + c * VF);
     for (int j = 0; j < n_key; j++) {
         if (ahead) kv_prefetch(ahead + j * v_bytes + d * v_bytes / hd, cols * VF * v_bytes / hd);
         vf vv[VALUE_COLS];
-        VF_UNROLL for (int c = 0; c < cols; c++) vv[c] = kv_load(t, v + j * v_bytes, d + c * VF);
+        VF_UNROLL for (int c = 0; c < cols; c++) vv[c] = kv_load(t, v + j * v_bytes, dv + c * VF);
         VF_UNROLL for (int r = 0; r < rows; r++)
         {
             vf pv = vf_set(p[r * ldp + j]);
@@ -179,29 +213,67 @@ VF_INLINE void value_cols(m5_kv_type t, int rows, float *o, const float *p, int6
                           const uint8_t *ahead)
 {
     int d = 0;
-    for (; d + VALUE_COLS * VF <= hd; d += VALUE_COLS * VF) value_tile(t, rows, VALUE_COLS, o, p, ldp, v, v_bytes, n_key, hd, d, ahead);
-    for (; d < hd; d += VF) value_tile(t, rows, 1, o, p, ldp, v, v_bytes, n_key, hd, d, ahead);
+    for (; d + VALUE_COLS * VF <= hd; d += VALUE_COLS * VF) value_tile(t, rows, VALUE_COLS, o, hd, d, p, ldp, v, v_bytes, n_key, d, ahead);
+    for (; d < hd; d += VF) value_tile(t, rows, 1, o, hd, d, p, ldp, v, v_bytes, n_key, d, ahead);
+}
+
+/* 64 lanes at a time of as many keys as fit. */
+VF_INLINE void value_staged(m5_kv_type t, float *o, const float *p, int64_t ldp, int n_q, const uint8_t *v, int64_t v_bytes, int n_key, int hd,
+                            const uint8_t *ahead)
+{
+    enum { WIDTH = 4 * VF, KEYS = STAGE_FLOATS / WIDTH };
+    _Alignas(64) float wide[STAGE_FLOATS];
+    for (int j = 0; j < n_key; j += KEYS) {
+        const int n = n_key - j < KEYS ? n_key - j : KEYS;
+        for (int d = 0; d < hd; d += WIDTH) {
+            const int w = hd - d < WIDTH ? hd - d : WIDTH, cols = w == WIDTH ? VALUE_COLS : 1;
+            if (ahead)
+                for (int i = 0; i < n; i++) kv_prefetch(ahead + (j + i) * v_bytes + d * v_bytes / hd, w * v_bytes / hd);
+            stage(t, wide, v + j * v_bytes, v_bytes, n, d, w);
+            for (int c = 0; c < w; c += cols * VF) {
+                const uint8_t *from = (const uint8_t *)wide;
+                const int64_t bytes = w * (int64_t)sizeof(float);
+                int r = 0;
+                for (; r + VALUE_ROWS <= n_q; r += VALUE_ROWS) {
+                    float *to = o + (size_t)r * (size_t)hd;
+                    const float *pr = p + r * ldp + j;
+                    if (cols == VALUE_COLS)
+                        value_tile(M5_KV_F32, VALUE_ROWS, VALUE_COLS, to, hd, d + c, pr, ldp, from, bytes, n, c, NULL);
+                    else
+                        value_tile(M5_KV_F32, VALUE_ROWS, 1, to, hd, d + c, pr, ldp, from, bytes, n, c, NULL);
+                }
+                for (; r < n_q; r++)
+                    for (int i = 0; i < cols; i++)
+                        value_tile(M5_KV_F32, 1, 1, o + (size_t)r * (size_t)hd, hd, d + c + i * VF, p + r * ldp + j, ldp, from, bytes, n, c + i * VF,
+                                   NULL);
+            }
+        }
+    }
 }
 
 VF_INLINE void attn_value(m5_kv_type t, float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int hd,
                           const uint8_t *ahead)
 {
+    if (n_q >= STAGE_ROWS) {
+        value_staged(t, o, p, ldp, n_q, v, v_bytes, n_key, hd, ahead);
+        return;
+    }
     int r = 0;
     for (; r + VALUE_ROWS <= n_q; r += VALUE_ROWS)
         value_cols(t, VALUE_ROWS, o + (size_t)r * (size_t)hd, p + r * ldp, ldp, v, v_bytes, n_key, hd, r == 0 ? ahead : NULL);
     for (; r < n_q; r++) value_cols(t, 1, o + (size_t)r * (size_t)hd, p + r * ldp, ldp, v, v_bytes, n_key, hd, r == 0 ? ahead : NULL);
 }
 
-#define KV_KERNELS(suffix, type) \
-    static void attn_score_##suffix(float *s, int64_t lds, const float *q, int n_q, const void *k, int64_t k_bytes, int n_key, int hd, float sc, \
-                                    float cap, const void *ahead) \
-    { \
-        attn_score(type, s, lds, q, n_q, k, k_bytes, n_key, hd, sc, cap, ahead); \
-    } \
-    static void attn_value_##suffix(float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int hd, \
-                                    const void *ahead) \
-    { \
-        attn_value(type, o, p, ldp, n_q, v, v_bytes, n_key, hd, ahead); \
+#define KV_KERNELS(suffix, type)                                                                                                                     \
+    static void attn_score_##suffix(float *s, int64_t lds, const float *q, int n_q, const void *k, int64_t k_bytes, int n_key, int hd, float sc,     \
+                                    float cap, const void *ahead)                                                                                    \
+    {                                                                                                                                                \
+        attn_score(type, s, lds, q, n_q, k, k_bytes, n_key, hd, sc, cap, ahead);                                                                     \
+    }                                                                                                                                                \
+    static void attn_value_##suffix(float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int hd,               \
+                                    const void *ahead)                                                                                               \
+    {                                                                                                                                                \
+        attn_value(type, o, p, ldp, n_q, v, v_bytes, n_key, hd, ahead);                                                                              \
     }
 KV_KERNELS(f16, M5_KV_F16)
 KV_KERNELS(bf16, M5_KV_BF16)

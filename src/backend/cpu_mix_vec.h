@@ -233,6 +233,32 @@ VF_INLINE void vf_sum4(float *out, vf a, vf b, vf c, vf d)
 }
 #endif
 
+#if VF_WIDE
+/* Sums of sixteen vectors [4][4], row r at out + r * ld. */
+VF_INLINE vf vf_fold8(vf a, vf b) /* a: lanes l + (l + 8) of eight, then b's */
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+VF_INLINE vf vf_fold4(vf a, vf b, vf c, vf d) /* four lanes of each */
+{
+    vf x = vf_fold8(a, b), y = vf_fold8(c, d);
+    return _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
+}
+VF_INLINE void vf_sum16(float *out, int64_t ld, const vf a[16])
+{
+    /* Vector k holds column k of all four rows, one row in each quarter. */
+    vf c0 = vf_fold4(a[0], a[4], a[8], a[12]), c1 = vf_fold4(a[1], a[5], a[9], a[13]);
+    vf c2 = vf_fold4(a[2], a[6], a[10], a[14]), c3 = vf_fold4(a[3], a[7], a[11], a[15]);
+    vf x = _mm512_add_ps(_mm512_shuffle_ps(c0, c1, 0x44), _mm512_shuffle_ps(c0, c1, 0xee));
+    vf y = _mm512_add_ps(_mm512_shuffle_ps(c2, c3, 0x44), _mm512_shuffle_ps(c2, c3, 0xee));
+    vf s = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x88), _mm512_shuffle_ps(x, y, 0xdd));
+    _mm_storeu_ps(out, _mm512_castps512_ps128(s));
+    _mm_storeu_ps(out + ld, _mm512_extractf32x4_ps(s, 1));
+    _mm_storeu_ps(out + 2 * ld, _mm512_extractf32x4_ps(s, 2));
+    _mm_storeu_ps(out + 3 * ld, _mm512_extractf32x4_ps(s, 3));
+}
+#endif
+
 VF_INLINE float vf_max_lane(vf a)
 {
     float t[VF];

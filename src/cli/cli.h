@@ -39,6 +39,7 @@ typedef struct m5_cli_opts {
     bool raw, ignore_eos, stats;
     /* bench */
     const char *prompt_lengths, *gen_lengths, *depths;
+    int rows;
     int reps;
     bool csv, ceilings;
     /* inspect, bench */

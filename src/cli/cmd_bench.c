@@ -19,8 +19,8 @@ typedef struct bench {
     m5_seq **seqs;         /* [n_seq] */
     m5_run *runs;          /* [n_seq] */
     int32_t *ids;          /* [n_ids] tokens to feed */
-    float *logits;         /* [n_seq, n_vocab] */
-    int n_seq, n_threads, chunk;
+    float *logits;         /* [n_seq * n_rows, n_vocab] */
+    int n_seq, n_rows, n_threads, chunk;
     m5_json *rows;         /* for --json */
     bool titled;
 } bench;
@@ -50,10 +50,13 @@ static int feed(bench *b, int seq, int n, bool want_logits, m5_error *err)
 
 static int decode(bench *b, int n, m5_error *err)
 {
+    const int rows = b->n_rows;
     for (int i = 0; i < n; i++) {
-        for (int s = 0; s < b->n_seq; s++) b->runs[s] = (m5_run){.seq = b->seqs[s], .ids = b->ids + (i + s) % 512, .n_tok = 1, .n_out = 1};
+        for (int s = 0; s < b->n_seq; s++)
+            b->runs[s] = (m5_run){.seq = b->seqs[s], .ids = b->ids + (i + s) % 512, .n_tok = rows, .n_out = rows, .hold = rows > 1};
         int rc = m5_model_forward(b->model, b->runs, b->n_seq, b->logits, err);
         if (rc) return rc;
+        for (int s = 0; s < b->n_seq && rows > 1; s++) m5_seq_commit(b->seqs[s], rows);
     }
     return 0;
 }
@@ -68,7 +71,7 @@ static int measure(bench *b, int n_prompt, int n_gen, int depth, double *speed, 
     uint64_t t0 = m5_time_us();
     rc = n_gen ? decode(b, n_gen, err) : feed(b, 0, n_prompt, true, err);
     uint64_t t1 = m5_time_us();
-    *speed = (double)(n_gen ? n_gen * b->n_seq : n_prompt) * 1e6 / (double)(t1 > t0 ? t1 - t0 : 1);
+    *speed = (double)(n_gen ? n_gen * b->n_seq * b->n_rows : n_prompt) * 1e6 / (double)(t1 > t0 ? t1 - t0 : 1);
     return rc;
 }
 
@@ -90,15 +93,16 @@ static void report(bench *b, const char *name, int n, int depth, const double *s
         m5_json_set_int(r, "depth", depth);
         m5_json_set_int(r, "threads", b->n_threads);
         m5_json_set_int(r, "parallel", b->n_seq);
+        m5_json_set_int(r, "rows", b->n_rows);
         m5_json_set_int(r, "chunk", b->chunk);
         m5_json_set_real(r, "tokens_per_s", mean);
         m5_json_set_real(r, "stddev", sqrt(var));
         m5_json_set_real(r, "best", best);
         m5_json_push_take(b->rows, r);
     } else if (b->o->csv) {
-        if (!b->titled) puts("model,family,weight_bytes,isa,threads,parallel,chunk,test,n_tokens,depth,tokens_per_s,stddev,best");
-        printf("\"%s\",%s,%llu,%s,%d,%d,%d,%s,%d,%d,%.2f,%.2f,%.2f\n", w->config.name, w->config.family, (unsigned long long)w->file_bytes, isa, b->n_threads,
-               b->n_seq, b->chunk, name, n, depth, mean, sqrt(var), best);
+        if (!b->titled) puts("model,family,weight_bytes,isa,threads,parallel,rows,chunk,test,n_tokens,depth,tokens_per_s,stddev,best");
+        printf("\"%s\",%s,%llu,%s,%d,%d,%d,%d,%s,%d,%d,%.2f,%.2f,%.2f\n", w->config.name, w->config.family, (unsigned long long)w->file_bytes, isa,
+               b->n_threads, b->n_seq, b->n_rows, b->chunk, name, n, depth, mean, sqrt(var), best);
     } else {
         char label[64], bytes[32];
         snprintf(label, sizeof(label), depth ? "%s%d @%d" : "%s%d", name, n, depth);
@@ -139,7 +143,8 @@ static int open_bench(bench *b, const m5_engine_options *eo, int n_threads, int 
     m5_model_options mo = {
         .cpu = {.n_threads = n_threads, .cpu_mask = eo->cpu_mask ? eo->cpu_mask : 0xffffffffu, .act_f32 = eo->act_f32},
         .kv_type = (m5_kv_type)eo->kv_type,
-        .max_batch_tok = b->chunk + b->n_seq,
+        .max_batch_tok = b->chunk + b->n_seq * b->n_rows,
+        .max_draft = b->n_rows,
         .no_repack = eo->no_repack,
         .progress = eo->progress,
         .progress_ctx = eo->progress_ctx,
@@ -152,7 +157,7 @@ static int open_bench(bench *b, const m5_engine_options *eo, int n_threads, int 
     b->n_threads = m5_pool_size(m5_cpu_pool(m5_model_cpu(b->model)));
     b->seqs = m5_calloc(M5_MEM_MISC, (size_t)b->n_seq, sizeof(*b->seqs));
     b->runs = m5_calloc(M5_MEM_MISC, (size_t)b->n_seq, sizeof(*b->runs));
-    b->logits = m5_calloc(M5_MEM_SCRATCH, (size_t)b->n_seq * (size_t)n_vocab, sizeof(float));
+    b->logits = m5_calloc(M5_MEM_SCRATCH, (size_t)(b->n_seq * b->n_rows) * (size_t)n_vocab, sizeof(float));
     if (!b->seqs || !b->runs || !b->logits) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for %d sequences", b->n_seq);
     fill_ids(b->ids, n_ids, n_vocab);
     for (int i = 0; i < b->n_seq; i++)
@@ -245,7 +250,7 @@ int m5_cmd_bench(const m5_cli_opts *o)
     m5_engine_options eo;
     m5_cli_load load;
     m5_ids pp = {0}, tg = {0}, depths = {0}, threads = {0};
-    bench b = {.o = o, .n_seq = o->parallel ? o->parallel : 1, .chunk = o->chunk ? o->chunk : 512};
+    bench b = {.o = o, .n_seq = o->parallel ? o->parallel : 1, .n_rows = o->rows ? o->rows : 1, .chunk = o->chunk ? o->chunk : 512};
     if (o->args.n) return m5_cli_usage("'%s' is one argument too many. See 'm5-infer bench --help'.", o->args.items[0]);
     if (!o->model && !o->ceilings) return m5_cli_usage("no model given: m5-infer bench --model PATH");
     m5_cli_opts one_thread = *o; /* a list of threads is read here, not by the engine's options */

@@ -43,6 +43,8 @@ static const option options[] = {
     {"parallel", 0, OPT_INT, "N", AT(parallel), CMD_SERVE, GROUP_MODEL, 1, 256, "requests that run at the same time (default 4); the others wait in line"},
     {"parallel", 0, OPT_INT, "N", AT(parallel), CMD_BENCH, GROUP_MODEL, 1, 256,
      "sequences that decode together (default 1); figures are sums over them"},
+    {"rows", 0, OPT_INT, "N", AT(rows), CMD_BENCH, GROUP_COMMAND, 1, 32,
+     "rows of each sequence in one forward of decode, as when N - 1 drafts are all accepted (default 1); figures count every row"},
     {"queue", 0, OPT_INT, "N", AT(queue), CMD_SERVE, GROUP_MODEL, 1, 1 << 20, "requests that may wait (default 64); more are refused with 429"},
     {"memory", 0, OPT_INT, "MIB", AT(memory_mib), ENGINE, GROUP_MODEL, 1, 1 << 30,
      "budget for weights, running sequences and prompt cache together (default: 85 % of the machine's memory)"},

@@ -289,6 +289,8 @@ class TestDescriptions(Cli):
         self.assertTrue(all(r["tokens_per_s"] > 0 for r in j["results"]))
         rows = self.ok("bench", "--model", self.model, "-p", "0", "-n", "4", "--parallel", "3", "--csv").splitlines()
         self.assertEqual((len(rows), rows[0].split(",")[0]), (2, "model"))
+        j = json.loads(self.ok("bench", "--model", self.model, "-p", "0", "-n", "4", "--rows", "5", "-r", "1", "--json"))
+        self.assertEqual([(r["test"], r["rows"], r["tokens_per_s"] > 0) for r in j["results"]], [("tg", 5, True)])
 
     def test_ceilings(self):
         j = json.loads(self.ok("bench", "--ceilings", "--json", "-t", "2"))

@@ -33,7 +33,7 @@ static m5_cpu *open_cpu(int n_threads, uint32_t mask)
     m5_cpu_options o = {n_threads, mask, true};
     int rc = m5_cpu_open(&c, &o, &err);
     if (rc == 0) rc = m5_cpu_reserve(c, 64, 1024, 1024, &err);
-    if (rc == 0) rc = m5_cpu_reserve_attention(c, 16, 128, &err);
+    if (rc == 0) rc = m5_cpu_reserve_attention(c, 16, 256, &err);
     T_CHECK(rc == 0, "%s", err.text);
     return c;
 }
@@ -454,7 +454,7 @@ int main(void)
     static const attn_case attn[] = {
         {8, 2, 64, 64, 1100, 0, M5_KV_F32, 0},   {8, 2, 64, 16, 1100, 0, M5_KV_F16, 0},   {4, 4, 48, 32, 600, 100, M5_KV_F32, 50},
         {6, 1, 40, 64, 700, 0, M5_KV_F32, 0},    {4, 2, 24, 24, 300, 290, M5_KV_BF16, 0}, {16, 1, 128, 64, 530, 0, M5_KV_Q8_0, 0},
-        {3, 1, 72, 48, 800, 257, M5_KV_F16, 30}, {40, 1, 96, 32, 560, 0, M5_KV_F32, 0},
+        {3, 1, 72, 48, 800, 257, M5_KV_F16, 30}, {40, 1, 96, 32, 560, 0, M5_KV_F32, 0},   {8, 2, 256, 64, 520, 0, M5_KV_F16, 0},
     };
     static const gdn_case nets[] = {
         {2, 4, 32, 48, 4, false, 1, 0}, {2, 6, 32, 32, 4, true, 1, 0},     {1, 1, 64, 64, 2, false, 1, 0},  {2, 2, 16, 32, 4, false, 2e-2f, 0},
