@@ -19,7 +19,9 @@ enum {
     PAGE_ROUND_BYTES = 64 * 1024, /* at least a page on every system */
     SLAB_BYTES = 64 << 20,
     QUANT_PIECE_FLOATS = 16 * 1024,
-    MIN_PAIRS = 64
+    MIN_PAIRS = 64,
+    TWO_TILES_MIN_TOK = 8,
+    SETTLE_DELAY_MS = 500
 };
 
 typedef struct packed {
@@ -78,7 +80,7 @@ struct m5_cpu_linear_state {
     /* The thread of m5_cpu_settle; it reads `slabs`, which do not change while it runs. */
     pthread_t settler;
     bool settling;
-    atomic_bool stop_settling;
+    atomic_bool stop_settling, settle_now;
 };
 
 /* --- memory --------------------------------------------------------------------------------------------------------------------- */
@@ -224,9 +226,11 @@ static int rows_of_tile(const m5_matrix *m, int64_t tile)
 static void pack_range(void *ctx, int64_t begin, int64_t end, int worker)
 {
     pack_job *j = ctx;
+    const int64_t bytes = j->p->shape.tile_bytes;
     (void)worker;
+    m5_mem_populate(j->p->tiles + (j->first + begin) * bytes, (size_t)((end - begin) * bytes));
     for (int64_t i = j->first + begin; i < j->first + end; i++) {
-        m5_tile_pack(&j->p->shape, j->m, i * M5_TILE_ROWS, rows_of_tile(j->m, i), j->p->tiles + i * j->p->shape.tile_bytes);
+        m5_tile_pack(&j->p->shape, j->m, i * M5_TILE_ROWS, rows_of_tile(j->m, i), j->p->tiles + i * bytes);
     }
 }
 
@@ -244,6 +248,8 @@ static void *settle_main(void *arg)
     struct m5_cpu_linear_state *s = arg;
     m5_thread_name("m5-settle");
     m5_thread_background();
+    /* The first answer comes first: moving pages holds up everybody who touches new ones. */
+    for (int i = 0; i < SETTLE_DELAY_MS && !atomic_load(&s->stop_settling) && !atomic_load(&s->settle_now); i += 10) m5_sleep_us(10000);
     for (const slab *b = s->slabs; b; b = b->next) {
         for (size_t at = 0; at < b->used; at += M5_MEM_HUGE_BYTES) {
             const size_t left = b->used - at;
@@ -264,8 +270,10 @@ void m5_cpu_settle(m5_cpu *c)
 void m5_cpu_settle_wait(m5_cpu *c)
 {
     struct m5_cpu_linear_state *s = c->linear;
+    atomic_store(&s->settle_now, true);
     if (s->settling) pthread_join(s->settler, NULL);
     s->settling = false;
+    atomic_store(&s->settle_now, false);
 }
 
 static uint8_t *slab_alloc(struct m5_cpu_linear_state *s, size_t bytes)
@@ -465,17 +473,24 @@ static void store(const product *p, int64_t tile, int64_t first_tok, int n_tok, 
 /* Tiles [begin, end) of one product against all its tokens. */
 static void run_tiles(const m5_cpu *c, const product *p, int64_t begin, int64_t end, int worker)
 {
-    _Alignas(64) float acc[M5_TILE_TOK * M5_TILE_ROWS];
-    const m5_tile_fn fn = c->k.tile[p->shape.kind];
+    _Alignas(64) float acc[2 * M5_TILE_TOK * M5_TILE_ROWS];
+    const m5_tile_fn fn = c->k.tile[p->shape.kind], pair = p->tiles ? c->k.pair[p->shape.kind] : NULL;
     const int64_t n_set = (p->x->n_tok + M5_TILE_TOK - 1) / M5_TILE_TOK;
-    int64_t piece = p->tiles && n_set > 1 ? L2_PIECE_BYTES / p->shape.tile_bytes : 1;
-    if (piece < 1) piece = 1;
+    int64_t piece = n_set > 1 ? L2_PIECE_BYTES / p->shape.tile_bytes / 2 * 2 : 2;
+    if (piece < 2) piece = 2;
+    if (!p->tiles) piece = 1;
     for (int64_t i = begin; i < end; i += piece) {
         const int64_t stop = end - i < piece ? end : i + piece;
         const uint8_t *made = p->tiles ? NULL : tile_of(c, p, i, worker);
         for (int64_t set = 0; set < n_set; set++) {
             const m5_tile_x x = x_set(p->x, set);
-            for (int64_t tile = i; tile < stop; tile++) {
+            int64_t tile = i;
+            for (; pair && x.n_tok >= TWO_TILES_MIN_TOK && tile + 2 <= stop; tile += 2) {
+                pair(acc, &p->shape, tile_of(c, p, tile, worker), &x);
+                store(p, tile, set * M5_TILE_TOK, x.n_tok, acc);
+                store(p, tile + 1, set * M5_TILE_TOK, x.n_tok, acc + M5_TILE_TOK * M5_TILE_ROWS);
+            }
+            for (; tile < stop; tile++) {
                 fn(acc, &p->shape, made ? made : tile_of(c, p, tile, worker), &x);
                 store(p, tile, set * M5_TILE_TOK, x.n_tok, acc);
             }

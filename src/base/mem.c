@@ -135,6 +135,18 @@ void m5_mem_huge_hint(void *p, size_t n)
 #endif
 }
 
+void m5_mem_populate(void *p, size_t n)
+{
+#if defined(__linux__) && defined(MADV_POPULATE_WRITE)
+    enum { PAGE = 4096 };
+    const uintptr_t begin = ((uintptr_t)p + PAGE - 1) / PAGE * PAGE, end = ((uintptr_t)p + n) / PAGE * PAGE;
+    if (begin < end) madvise((void *)begin, end - begin, MADV_POPULATE_WRITE);
+#else
+    (void)p;
+    (void)n;
+#endif
+}
+
 size_t m5_mem_bytes(m5_mem_kind kind)
 {
     return atomic_load(&live[kind]);

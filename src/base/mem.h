@@ -25,6 +25,8 @@ enum { M5_MEM_HUGE_BYTES = 2 << 20 };
 bool m5_mem_huge(void *p, size_t n);
 /* The same wish for memory not yet written, at no cost: the system gives huge pages as it is touched, where it has them. */
 void m5_mem_huge_hint(void *p, size_t n);
+/* Lets the system hand out the pages of [p, p + n), soon written, in one call instead of one exception each. Only whole pages inside; no promise. */
+void m5_mem_populate(void *p, size_t n);
 
 size_t m5_mem_bytes(m5_mem_kind kind); /* live bytes; Thread: any */
 size_t m5_mem_peak(m5_mem_kind kind);

@@ -188,29 +188,43 @@ INLINE scales load_scales(m5_tile_kind kind, const uint8_t *head, int blk)
     return s;
 }
 
-/* One block of one token added to a. */
-INLINE __m512 add_block(m5_tile_kind kind, __m512 a, const __m512i w[8], const scales *s, const m5_tile_x *x, int64_t at)
+/* Exact dot products of one block of one token with m tiles (1 or 2), which share the broadcasts. */
+INLINE void block_dots(m5_tile_kind kind, int m, __m512i *dot, const __m512i (*w)[8], const scales *s, const m5_tile_x *x, int64_t at)
 {
     const int8_t *q = x->q + at * M5_TILE_BLOCK;
     const int bits = offset_bits(kind);
-    const __m512 d = _mm512_mul_ps(s->d, _mm512_set1_ps(x->d[at]));
-    __m512i dot;
     if (kind == M5_TILE_Q6_K || kind == M5_TILE_Q3_K || kind == M5_TILE_Q2_K) {
-        __m512i h0 = _mm512_setzero_si512(), h1 = h0;
+        __m512i h0 = _mm512_setzero_si512(), h1 = h0, d0[2], d1[2];
         if (bits >= 0) {
             h0 = _mm512_slli_epi32(bcast_i32(&x->nhalf[2 * at]), (unsigned)bits);
             h1 = _mm512_slli_epi32(bcast_i32(&x->nhalf[2 * at + 1]), (unsigned)bits);
         }
-        for (int i = 0; i < 4; i++) {
-            h0 = _mm512_dpbusd_epi32(h0, w[i], bcast_i32(q + 4 * i));
-            h1 = _mm512_dpbusd_epi32(h1, w[i + 4], bcast_i32(q + 4 * i + 16));
+        for (int k = 0; k < m; k++) {
+            d0[k] = h0;
+            d1[k] = h1;
         }
-        dot = _mm512_add_epi32(_mm512_mullo_epi32(h0, s->sc[0]), _mm512_mullo_epi32(h1, s->sc[1]));
-    } else {
-        dot = bits >= 0 ? _mm512_slli_epi32(bcast_i32(&x->nsum[at]), (unsigned)bits) : _mm512_setzero_si512();
-        for (int i = 0; i < 8; i++) dot = _mm512_dpbusd_epi32(dot, w[i], bcast_i32(q + 4 * i));
+        for (int i = 0; i < 4; i++) {
+            const __m512i x0 = bcast_i32(q + 4 * i), x1 = bcast_i32(q + 4 * i + 16);
+            for (int k = 0; k < m; k++) {
+                d0[k] = _mm512_dpbusd_epi32(d0[k], w[k][i], x0);
+                d1[k] = _mm512_dpbusd_epi32(d1[k], w[k][i + 4], x1);
+            }
+        }
+        for (int k = 0; k < m; k++) dot[k] = _mm512_add_epi32(_mm512_mullo_epi32(d0[k], s[k].sc[0]), _mm512_mullo_epi32(d1[k], s[k].sc[1]));
+        return;
     }
-    a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), d, a);
+    const __m512i start = bits >= 0 ? _mm512_slli_epi32(bcast_i32(&x->nsum[at]), (unsigned)bits) : _mm512_setzero_si512();
+    for (int k = 0; k < m; k++) dot[k] = start;
+    for (int i = 0; i < 8; i++) {
+        const __m512i v = bcast_i32(q + 4 * i);
+        for (int k = 0; k < m; k++) dot[k] = _mm512_dpbusd_epi32(dot[k], w[k][i], v);
+    }
+}
+
+/* a and a block's dot product with its scales. */
+INLINE __m512 add_block(m5_tile_kind kind, __m512 a, __m512i dot, const scales *s, const m5_tile_x *x, int64_t at)
+{
+    a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(s->d, _mm512_set1_ps(x->d[at])), a);
     if (m5_tile_has_min(kind)) a = _mm512_fmadd_ps(s->m, _mm512_set1_ps(x->dsum[at]), a);
     if (kind == M5_TILE_Q2_K) {
         const __m512i min = _mm512_add_epi32(_mm512_mullo_epi32(s->mn[0], bcast_i32(&x->nhalf[2 * at])),
@@ -251,17 +265,49 @@ INLINE void tile_int(m5_tile_kind kind, int group_blk, int n_tok, float *acc, co
     for (int64_t g = 0; g < s->n_group; g++, tile += s->group_bytes) {
         for (int blk = 0; blk < group_blk; blk++) {
             if (once) prefetch_once(tile, s->group_bytes, blk, group_blk);
-            __m512i w[8];
-            unpack_block(kind, tile + s->head_bytes, blk, w);
+            __m512i w[1][8], dot[1];
+            unpack_block(kind, tile + s->head_bytes, blk, w[0]);
             const scales sc = load_scales(kind, tile, blk);
             if (n_tok == 1) {
-                sum = add_block(kind, sum, w, &sc, x, at++);
-            } else {
-                for (int t = 0; t < n; t++, at++) _mm512_storeu_ps(acc + 16 * t, add_block(kind, _mm512_loadu_ps(acc + 16 * t), w, &sc, x, at));
+                block_dots(kind, 1, dot, (const __m512i(*)[8])w, &sc, x, at);
+                sum = add_block(kind, sum, dot[0], &sc, x, at++);
+                continue;
+            }
+            for (int t = 0; t < n; t++, at++) {
+                block_dots(kind, 1, dot, (const __m512i(*)[8])w, &sc, x, at);
+                _mm512_storeu_ps(acc + 16 * t, add_block(kind, _mm512_loadu_ps(acc + 16 * t), dot[0], &sc, x, at));
             }
         }
     }
     if (n_tok == 1) _mm512_storeu_ps(acc, sum);
+}
+
+/* Two tiles: a broadcast serves both, so that the load ports are no bound. */
+INLINE void pair_int(m5_tile_kind kind, int group_blk, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *xp)
+{
+    enum { SECOND = M5_TILE_TOK * M5_TILE_ROWS };
+    const m5_tile_x copy = *xp, *x = &copy;
+    const int n = x->n_tok;
+    for (int t = 0; t < n; t++) {
+        _mm512_storeu_ps(acc + 16 * t, _mm512_setzero_ps());
+        _mm512_storeu_ps(acc + SECOND + 16 * t, _mm512_setzero_ps());
+    }
+    int64_t at = 0;
+    for (int64_t g = 0; g < s->n_group; g++, tile += s->group_bytes) {
+        for (int blk = 0; blk < group_blk; blk++) {
+            __m512i w[2][8], dot[2];
+            unpack_block(kind, tile + s->head_bytes, blk, w[0]);
+            unpack_block(kind, tile + s->tile_bytes + s->head_bytes, blk, w[1]);
+            const scales sc[2] = {load_scales(kind, tile, blk), load_scales(kind, tile + s->tile_bytes, blk)};
+            for (int t = 0; t < n; t++, at++) {
+                block_dots(kind, 2, dot, (const __m512i(*)[8])w, sc, x, at);
+                const __m512 a = add_block(kind, _mm512_loadu_ps(acc + 16 * t), dot[0], &sc[0], x, at);
+                const __m512 b = add_block(kind, _mm512_loadu_ps(acc + SECOND + 16 * t), dot[1], &sc[1], x, at);
+                _mm512_storeu_ps(acc + 16 * t, a);
+                _mm512_storeu_ps(acc + SECOND + 16 * t, b);
+            }
+        }
+    }
 }
 
 INLINE void column(m5_tile_kind kind, const uint8_t *g, int k, __m512 w[2])
@@ -327,6 +373,10 @@ INLINE void tile_float(m5_tile_kind kind, float *acc, const m5_tile_shape *s, co
             tile_int(M5_TILE_##kind, blocks, 1, acc, s, tile, x);                                                                                    \
         else                                                                                                                                         \
             tile_int(M5_TILE_##kind, blocks, 0, acc, s, tile, x);                                                                                    \
+    }                                                                                                                                                \
+    static void pair_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)                                             \
+    {                                                                                                                                                \
+        pair_int(M5_TILE_##kind, blocks, acc, s, tile, x);                                                                                           \
     }
 #define TILE_FLOAT(kind)                                                                                                                             \
     static void tile_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)                                             \
@@ -337,23 +387,12 @@ INLINE void tile_float(m5_tile_kind kind, float *acc, const m5_tile_shape *s, co
 TILE_FLOAT(F32)
 TILE_FLOAT(F16)
 TILE_FLOAT(BF16)
-TILE_INT(Q4_0, 2)
-TILE_INT(Q4_1, 2)
-TILE_INT(Q5_0, 2)
-TILE_INT(Q5_1, 2)
-TILE_INT(Q8_0, 2)
-TILE_INT(IQ4_NL, 2)
-TILE_INT(MXFP4, 2)
-TILE_INT(Q2_K, 8)
-TILE_INT(Q3_K, 8)
-TILE_INT(Q4_K, 8)
-TILE_INT(Q5_K, 8)
-TILE_INT(Q6_K, 8)
-TILE_INT(IQ4_XS, 8)
-TILE_INT(MLX4_F16, s->group_blk)
-TILE_INT(MLX4_BF16, s->group_blk)
-TILE_INT(MLX8_F16, s->group_blk)
-TILE_INT(MLX8_BF16, s->group_blk)
+/* The kinds with integer products, and the blocks of their groups. */
+#define INT_KINDS(X)                                                                                                                                 \
+    X(Q4_0, 2)                                                                                                                                       \
+    X(Q4_1, 2) X(Q5_0, 2) X(Q5_1, 2) X(Q8_0, 2) X(IQ4_NL, 2) X(MXFP4, 2) X(Q2_K, 8) X(Q3_K, 8) X(Q4_K, 8) X(Q5_K, 8) X(Q6_K, 8) X(IQ4_XS, 8)         \
+        X(MLX4_F16, s->group_blk) X(MLX4_BF16, s->group_blk) X(MLX8_F16, s->group_blk) X(MLX8_BF16, s->group_blk)
+INT_KINDS(TILE_INT)
 
 static int64_t peak_int_avx512(int64_t rounds)
 {
@@ -396,4 +435,7 @@ void m5_kernels_avx512(m5_kernels *k)
 #define M5_TILE_SET(kind) k->tile[M5_TILE_##kind] = tile_##kind;
     M5_TILE_KINDS(M5_TILE_SET)
 #undef M5_TILE_SET
+#define SET_PAIR(kind, blocks) k->pair[M5_TILE_##kind] = pair_##kind;
+    INT_KINDS(SET_PAIR)
+#undef SET_PAIR
 }
