@@ -256,7 +256,7 @@ static bool try_begin(m5_toolcall *p)
 {
     if (p->begun) return true;
     tc_clean_name(p, &p->name);
-    if (!p->name.n || (p->is_bare && !declared(p, m5_buf_view(&p->name)))) return false;
+    if (!p->name.n || p->name.n > TC_MAX_NAME || (p->is_bare && !declared(p, m5_buf_view(&p->name)))) return false;
     tc_begin(p);
     return true;
 }
@@ -294,15 +294,22 @@ static bool route_key(m5_toolcall *p)
            key_is(key, NULL, others);
 }
 
-/* Arguments that came as a string: their text is JSON in turn. */
+/* Arguments that came as a string: their text is JSON in turn, or else is kept as text. */
 static void feed_inner(m5_toolcall *p, bool over)
 {
-    if (p->inner.n) p->root_used = true;
-    size_t used = 0;
-    if (p->root_used && p->root.out) tj_feed(&p->root, p->inner.p ? p->inner.p : "", p->inner.n, over, &used);
-    m5_buf_erase_front(&p->inner, used);
-    if (!over || !p->root_used) return;
-    tj_close(&p->root);
+    m5_slice s = m5_buf_view(&p->inner);
+    size_t used = 0, first = tc_skip_space(s.p ? s.p : "", s.n, 0);
+    if (!p->root_used && first < s.n) p->root_used = s.p[first] == '{' || s.p[first] == '[';
+    if (p->root_used) {
+        tj_feed(&p->root, s.p ? s.p : "", s.n, over, &used);
+        m5_buf_erase_front(&p->inner, used);
+        if (over) tj_close(&p->root);
+    } else if (over && first < s.n && !m5_slice_is(s, "null") && !m5_slice_is(s, "None")) {
+        m5_buf_puts(&p->args, "{\"value\": \"");
+        tj_escape(&p->args, s.p, s.n);
+        m5_buf_puts(&p->args, "\"}");
+    }
+    if (!over) return;
     p->root_used = false;
     m5_buf_clear(&p->inner);
 }
@@ -487,13 +494,8 @@ int m5_toolcall_new(m5_toolcall **out, const m5_toolcall_args *args, m5_error *e
     m5_toolcall *p = m5_calloc(M5_MEM_REQUEST, 1, sizeof *p);
     if (!p) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for the tool-call parser");
     p->f = args->format;
-    if (m5_json_typeof(args->tools) == M5_JSON_ARRAY && m5_json_len(args->tools)) {
-        union {
-            const m5_json *in;
-            m5_json *out;
-        } tools = {args->tools}; /* counting a reference changes no value */
-        p->tools = m5_json_ref(tools.out);
-    }
+    if (m5_json_typeof(args->tools) == M5_JSON_ARRAY && m5_json_len(args->tools))
+        p->tools = m5_json_ref((m5_json *)args->tools); /* counting a reference changes no value */
     p->parallel = args->parallel;
     p->fn = args->fn;
     p->arg = args->arg;

@@ -157,13 +157,17 @@ void m5_toolcall_opening(const m5_toolcall_format *f, const char *name, m5_buf *
 #define CALL_TAIL "\"tool_calls\": [{\"id\": \"abcdef123\", \"type\": \"function\", \"function\": {\"name\": \"" NAME "\", \"arguments\": "
 #define RESULT    "{\"role\": \"tool\", \"tool_call_id\": \"abcdef123\", \"name\": \"m5other\", \"content\": \"m5result\"}"
 
-static bool render(const m5_chat *c, const char *text, m5_buf *out)
+/* *limit: a template that takes too long for one sample is not asked again. */
+static bool render(const m5_chat *c, const char *text, m5_buf *out, bool *limit)
 {
     m5_json *vars = NULL;
     m5_buf_clear(out);
-    bool ok = m5_json_parse(&vars, text, strlen(text), NULL, NULL) == 0 && m5_chat_render(c, vars, 0, out, NULL, NULL, NULL) == 0 && !out->failed;
+    int rc = *limit ? M5_ERR_LIMIT : m5_json_parse(&vars, text, strlen(text), NULL, NULL);
+    if (!rc) rc = m5_chat_render(c, vars, 0, out, NULL, NULL, NULL);
+    *limit = rc == M5_ERR_LIMIT;
     m5_json_unref(vars);
-    return ok;
+    if (rc) m5_buf_clear(out);
+    return !rc && !out->failed;
 }
 
 static size_t find_last(m5_slice s, m5_slice word)
@@ -182,12 +186,12 @@ static m5_slice behind_user(const m5_buf *b)
 }
 
 /* Renders a call in the ways templates want it until it shows; the answer is what the prompt does not have. */
-static bool sample_call(const m5_chat *c, m5_buf *b, m5_buf *prompt)
+static bool sample_call(const m5_chat *c, m5_buf *b, m5_buf *prompt, bool *limit)
 {
     static const char *const contents[] = {"\"content\": \"\", ", "\"content\": null, ", ""};
     static const char *const arguments[] = {"{\"m5key\": \"m5place\"}", "\"{\\\"m5key\\\": \\\"m5place\\\"}\""};
     bool text_first = m5_chat_get_caps(c)->arguments_text;
-    if (!render(c, "{\"messages\": [" USER "], " TOOLS ", \"add_generation_prompt\": true}", prompt)) m5_buf_clear(prompt);
+    render(c, "{\"messages\": [" USER "], " TOOLS ", \"add_generation_prompt\": true}", prompt, limit);
     m5_buf vars = {0};
     bool found = false;
     for (int i = 0; i < 12 && !found; i++) {
@@ -195,7 +199,7 @@ static bool sample_call(const m5_chat *c, m5_buf *b, m5_buf *prompt)
         m5_buf_clear(&vars);
         m5_buf_printf(&vars, "{\"messages\": [" USER ", " CALL_HEAD "%s" CALL_TAIL "%s}}]}%s], " TOOLS "}", contents[i % 3],
                       arguments[text_first != (i / 3 % 2 != 0)], result ? ", " RESULT : "");
-        if (vars.failed || !render(c, vars.p, b)) continue;
+        if (vars.failed || !render(c, vars.p, b, limit)) continue;
         m5_slice s = behind_user(b);
         found = m5_slice_find(s, M5_SLICE(NAME), 0) != SIZE_MAX && m5_slice_find(s, M5_SLICE("m5place"), 0) != SIZE_MAX;
     }
@@ -476,8 +480,9 @@ static m5_toolcall_format *from_prompt(m5_slice prompt)
 int m5_toolcall_format_new(m5_toolcall_format **out, const m5_chat *chat, m5_error *err)
 {
     m5_buf b = {0}, prompt = {0}, plain = {0};
-    if (!render(chat, "{\"messages\": [" USER ", {\"role\": \"assistant\", \"content\": \"m5said\"}]}", &plain)) m5_buf_clear(&plain);
-    bool shown = sample_call(chat, &b, &prompt);
+    bool limit = false;
+    render(chat, "{\"messages\": [" USER ", {\"role\": \"assistant\", \"content\": \"m5said\"}]}", &plain, &limit);
+    bool shown = sample_call(chat, &b, &prompt, &limit);
     *out = shown ? from_sample(answer_of(&b, &prompt), behind_user(&plain)) : from_prompt(m5_buf_view(&prompt));
     m5_buf_free(&plain);
     m5_buf_free(&b);

@@ -669,6 +669,13 @@ static tj_status at_value(tj *j, const char *p, size_t n, bool final, size_t *i)
         begin_string(j, quote, false);
         return TJ_MORE;
     }
+    if (j->mode == TJ_PYTHON && strchr("rRbBfFuU", c) && c) { /* a string's prefix */
+        if (*i + 1 == n && !final) return TJ_MORE;
+        if (*i + 1 < n && (p[*i + 1] == '"' || p[*i + 1] == '\'')) {
+            (*i)++;
+            return TJ_MORE;
+        }
+    }
     m5_buf_clear(&j->bare);
     j->state = BARE;
     return TJ_MORE;

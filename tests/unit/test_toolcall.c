@@ -139,6 +139,9 @@ static void test_hermes(void)
           "T(Let me look.)C(ping|{})C(?nope|{\"a\": [1, {\"b\": null}]})T(Done. )");
     check("hermes", "<tool_call>\n{\"name\": \"ping\", \"arguments\": \"{\\\"a\\\": \\\"x\\\\ny\\\", \\\"b\\\": 1e3}\"}\n</tool_call>",
           "C(ping|{\"a\": \"x\\ny\", \"b\": 1e3})");
+    check("hermes", "<tool_call>\n{\"name\": \"ping\", \"arguments\": \"some, text \\n\"}\n</tool_call>\n<think>",
+          "C(ping|{\"value\": \"some, text \\n\"})T(<think>)");
+    check("hermes", "<tool_call>\n{\"name\": \"ping\", \"arguments\": \" \"}\n</tool_call>", "C(ping|{})");
     check("hermes", "<tool_call>\n{\"name\": \"ping\"}\n</tool_call>", "C(ping|{})");
     check("hermes", "<tool_call>\n{\"name\": \"ping\", \"arguments\": null}\n</tool_call>", "C(ping|{})");
     check("hermes", "<tool_call>\n{\"name\": \"ping\", \"arguments\": [1]}\n</tool_call>", "C(ping|{\"value\": [1]})");
@@ -241,6 +244,7 @@ static void test_qwen_xml(void)
     check("qwen_xml", "<tool_call>\n<function=ping></function><function=ping></function>\n</tool_call>\nbye", "C(ping|{})C(ping|{})T(bye)");
     check("qwen_xml", "<function=ping>{\"a\": 1}</function>", "C(ping|{\"a\": 1})");
     check("qwen_xml", "<function=\n", "T(<function=\n)");
+    check("qwen_xml", "<tool_call><function=nope><parameter=k>1</parameter></function></tool_call>", "C(?nope|{\"k\": \"1\"})");
     check("qwen_xml", "<tool_call>{\"name\": \"ping\", \"arguments\": {}}</tool_call>", "C(ping|{})");
 }
 
@@ -290,7 +294,7 @@ static void test_others(void)
           "calls\xE2\x96\x81"
           "end\xEF\xBD\x9C>",
           "C(get_weather|{\"city\": \"B\"})C(ping|{\"a\": 1})");
-    check("pythonic", "[get_weather(city='it\\'s \"B\"', days=2), ping()]", "C(get_weather|{\"city\": \"it's \\\"B\\\"\", \"days\": 2})C(ping|{})");
+    check("pythonic", "[get_weather(city=r'it\\'s \"B\"', days=2), ping()]", "C(get_weather|{\"city\": \"it's \\\"B\\\"\", \"days\": 2})C(ping|{})");
     check("pythonic", "<|tool_call_start|>[edit(\"p\", opts={'a': (1, 2), 'b': None}, all=True, text=\"\"\"x \"y\"\nz\"\"\")]<|tool_call_end|>Fine",
           "C(edit|{\"path\": \"p\", \"opts\": {\"a\": [1, 2], \"b\": null}, \"all\": true, \"text\": \"x \\\"y\\\"\\nz\"})T(Fine)");
     check("pythonic", "[1, 2] and [nope(1)]\nget_weather(city) is a function", "T([1, 2] and [nope(1)]\nget_weather(city) is a function)");

@@ -95,12 +95,16 @@ static inline m5_json *random_int(void)
     return m5_json_new_int(rnd(3) ? v[rnd(sizeof v / sizeof *v)] : (int64_t)rnd(100000) - 50000);
 }
 
-static inline const char *random_key(int i)
+typedef struct random_name {
+    char text[32];
+} random_name;
+
+static inline random_name random_key(int i)
 {
-    static char b[32];
+    random_name k;
     static const char *const stems[] = {"city", "file-path", "x", "max_count", "a.b", "men\xC3\xBC", "Key", "n1"};
-    snprintf(b, sizeof b, "%s%d", PICK(stems), i);
-    return b;
+    snprintf(k.text, sizeof k.text, "%s%d", PICK(stems), i);
+    return k;
 }
 
 static inline m5_json *random_any(int depth)
@@ -119,7 +123,10 @@ static inline m5_json *random_any(int depth)
     default: {
         m5_json *o = m5_json_new_object();
         int n = (int)rnd(4);
-        for (int i = 0; i < n; i++) m5_json_set_take(o, random_key(i), random_any(depth + 1));
+        for (int i = 0; i < n; i++) {
+            random_name k = random_key(i);
+            m5_json_set_take(o, k.text, random_any(depth + 1));
+        }
         return o;
     }
     }
@@ -207,11 +214,11 @@ static inline m5_json *random_tool(m5_json *tools, const char *name)
     m5_json *fn = m5_json_new_object(), *tool = m5_json_new_object(), *required = m5_json_new_array();
     int n = (int)rnd(7);
     for (int i = 0; i < n; i++) {
-        const char *key = random_key(i);
+        random_name k = random_key(i);
         m5_json *schema, *value = random_pair(&schema, defs);
-        if (schema) m5_json_set_take(props, key, schema);
-        if (schema && rnd(2)) m5_json_push_take(required, m5_json_new_str(key, strlen(key)));
-        m5_json_set_take(args, key, value);
+        if (schema) m5_json_set_take(props, k.text, schema);
+        if (schema && rnd(2)) m5_json_push_take(required, m5_json_new_str(k.text, strlen(k.text)));
+        m5_json_set_take(args, k.text, value);
     }
     m5_json_set_str(params, "type", "object");
     m5_json_set_take(params, "properties", props);
