@@ -90,6 +90,7 @@ const char *m5_engine_model_id(const m5_engine *e); /* short name for /v1/models
 typedef struct m5_engine_info {
     const char *family, *format, *isa;
     int n_threads, n_ctx, n_ctx_train, n_parallel, n_queue, prefill_chunk;
+    int n_vocab;                           /* of the model: logits, masks of m5_control */
     uint64_t n_params, weight_bytes;
     uint64_t kv_bytes_per_tok, row_bytes;  /* of one sequence */
     uint64_t state_bytes;                  /* all sequences at full length */

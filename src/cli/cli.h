@@ -34,6 +34,9 @@ typedef struct m5_cli_opts {
     const char *host, *api_key, *alias;
     int port;
     m5_cli_list allow_host;
+    const char *reasoning, *reasoning_format, *reasoning_field, *loop_guard, *escape_hints, *auto_think;
+    int reasoning_budget;
+    bool common_limit;
     /* run, chat */
     const char *system;
     bool raw, ignore_eos, stats;

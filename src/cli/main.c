@@ -117,6 +117,53 @@ static void on_ready(void *ctx, m5_engine *engine, const char *host, int port)
     fflush(stdout);
 }
 
+typedef struct choice {
+    const char *name;
+    int value;
+} choice;
+
+/* Finds the word an option was given; NULL leaves *value. */
+static int choose(const char *option, const char *word, const choice *choices, int *value)
+{
+    if (!word) return CLI_OK;
+    m5_buf list = {0};
+    for (int i = 0; choices[i].name; i++) {
+        if (strcmp(word, choices[i].name) == 0) {
+            *value = choices[i].value;
+            m5_buf_free(&list);
+            return CLI_OK;
+        }
+        m5_buf_printf(&list, "%s%s", i ? ", " : "", choices[i].name);
+    }
+    m5_cli_usage("--%s %s is not known; these are: %s", option, word, list.p ? list.p : "");
+    m5_buf_free(&list);
+    return CLI_USAGE;
+}
+
+static int policy(m5_turn_policy *p, const m5_cli_opts *o)
+{
+    static const choice modes[] = {{"auto", -1}, {"on", 1}, {"off", 0}, {NULL, 0}}, rules[] = {{"off", 0}, {"needle", 1}, {NULL, 0}};
+    static const choice formats[] = {{"auto", M5_REASONING_FIELD}, {"deepseek", M5_REASONING_FIELD}, {"deepseek-legacy", M5_REASONING_BOTH},
+                                     {"none", M5_REASONING_TEXT}, {"hidden", M5_REASONING_HIDDEN}, {NULL, 0}};
+    static const choice fields[] = {{"reasoning_content", M5_FIELD_REASONING_CONTENT}, {"reasoning", M5_FIELD_REASONING}, {"both", M5_FIELD_BOTH}, {NULL, 0}};
+    static const choice guards[] = {{"off", M5_LOOPS_OFF}, {"thought", M5_LOOPS_THOUGHT}, {"all", M5_LOOPS_ALL}, {NULL, 0}};
+    static const choice hints[] = {{"off", M5_HINTS_OFF}, {"format", M5_HINTS_FORMAT}, {"auto", M5_HINTS_AUTO}, {NULL, 0}};
+    int mode = -1, rule = 0, format = M5_REASONING_FIELD, field = M5_FIELD_REASONING_CONTENT, guard = M5_LOOPS_THOUGHT, hint = M5_HINTS_OFF;
+    int rc = choose("reasoning", o->reasoning, modes, &mode);
+    if (!rc) rc = choose("auto-think", o->auto_think, rules, &rule);
+    if (!rc) rc = choose("reasoning-format", o->reasoning_format, formats, &format);
+    if (!rc) rc = choose("reasoning-field", o->reasoning_field, fields, &field);
+    if (!rc) rc = choose("loop-guard", o->loop_guard, guards, &guard);
+    if (!rc) rc = choose("escape-hints", o->escape_hints, hints, &hint);
+    *p = (m5_turn_policy){.thinking = o->reasoning_budget == 0 ? 0 : mode, .budget = o->reasoning_budget, .common_limit = o->common_limit};
+    p->needle = rule;
+    p->reasoning = (m5_reasoning)format;
+    p->field = (m5_reasoning_field)field;
+    p->loops = (m5_loop_guard)guard;
+    p->hints = (m5_hints)hint;
+    return rc;
+}
+
 int m5_cmd_serve(const m5_cli_opts *given)
 {
     m5_cli_opts o = *given;
@@ -137,6 +184,7 @@ int m5_cmd_serve(const m5_cli_opts *given)
     if (!o.cache_dir) m5_cli_cache_dir(&cache_dir);
     if (cache_dir.p) o.cache_dir = cache_dir.p;
     int rc = m5_cli_engine_options(&so.engine, &o, &load);
+    if (!rc) rc = policy(&so.policy, &o);
     if (rc) {
         m5_cli_load_deinit(&load);
         m5_buf_free(&cache_dir);

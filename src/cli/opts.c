@@ -12,7 +12,7 @@
 #include <string.h>
 
 typedef enum opt_type { OPT_FLAG, OPT_STR, OPT_INT, OPT_REAL, OPT_SEED, OPT_LIST } opt_type;
-typedef enum opt_group { GROUP_MODEL, GROUP_SERVER, GROUP_TEXT, GROUP_SAMPLING, GROUP_COMMAND, GROUP_GENERAL, GROUP_COUNT } opt_group;
+typedef enum opt_group { GROUP_MODEL, GROUP_SERVER, GROUP_TEXT, GROUP_THINKING, GROUP_SAMPLING, GROUP_COMMAND, GROUP_GENERAL, GROUP_COUNT } opt_group;
 
 typedef struct option {
     const char *name;     /* without the dashes */
@@ -84,6 +84,24 @@ static const option options[] = {
     {"ignore-eos", 0, OPT_FLAG, NULL, AT(ignore_eos), CMD_RUN, GROUP_TEXT, 0, 0, "go on after the model's end token"},
     {"stats", 0, OPT_FLAG, NULL, AT(stats), CMD_RUN | CMD_CHAT, GROUP_TEXT, 0, 0, "say on stderr how many tokens were computed and how fast"},
 
+    {"reasoning", 0, OPT_STR, "MODE", AT(reasoning), CMD_SERVE, GROUP_THINKING, 0, 0,
+     "whether answers are thought about when the request leaves it open: on, off, auto (default: as the model's template does)"},
+    {"reasoning-budget", 0, OPT_INT, "TOKENS", AT(reasoning_budget), CMD_SERVE, GROUP_THINKING, -1, INT_MAX,
+     "thinking is closed after so many tokens and the answer follows (default 32768; -1: no limit; 0: no thinking)"},
+    {"max-tokens-includes-thinking", 0, OPT_FLAG, NULL, AT(common_limit), CMD_SERVE, GROUP_THINKING, 0, 0,
+     "max_tokens limits thought and answer together, as max_completion_tokens always does; else it limits the answer alone"},
+    {"reasoning-format", 0, OPT_STR, "FORMAT", AT(reasoning_format), CMD_SERVE, GROUP_THINKING, 0, 0,
+     "where thoughts go: deepseek or auto (default: their own field), none (the content, with tags), deepseek-legacy (both), hidden (nowhere)"},
+    {"reasoning-field", 0, OPT_STR, "NAME", AT(reasoning_field), CMD_SERVE, GROUP_THINKING, 0, 0,
+     "name of that field: reasoning_content (default), reasoning or both"},
+    {"loop-guard", 0, OPT_STR, "WHERE", AT(loop_guard), CMD_SERVE, GROUP_THINKING, 0, 0,
+     "a text that repeats itself word for word is ended: thought (default: the thought is closed), all (an answer ends with \"repetition\" too), off"},
+    {"escape-hints", 0, OPT_STR, "MODE", AT(escape_hints), CMD_SERVE, GROUP_THINKING, 0, 0,
+     "how an answer begins whose thought was cut: off (default: freely), format (only what the request's fields say), "
+     "auto (also a form asked for in so many words, such as ```json)"},
+    {"auto-think", 0, OPT_STR, "RULE", AT(auto_think), CMD_SERVE, GROUP_THINKING, 0, 0,
+     "off (default), or needle: think about a short question on a long text when request and model leave thinking off"},
+
     {"temp", 0, OPT_REAL, "T", AT(temperature), ENGINE | CMD_GENERATE, GROUP_SAMPLING, 0, 1e6,
      "temperature; 0 always takes the likeliest token (default: what the model advises, else 0.7; serve: 1; debug: 0)"},
     {"top-k", 0, OPT_INT, "N", AT(top_k), ENGINE, GROUP_SAMPLING, 0, INT_MAX, "draw from the N likeliest tokens; 0: all (default: what the model advises, else 0)"},
@@ -129,7 +147,7 @@ static const option options[] = {
 };
 enum { N_OPTIONS = sizeof(options) / sizeof(options[0]) };
 
-static const char *const group_names[GROUP_COUNT] = {"Model", "Server", "Text", "Sampling", "Options", "General"};
+static const char *const group_names[GROUP_COUNT] = {"Model", "Server", "Text", "Thinking", "Sampling", "Options", "General"};
 
 int m5_cli_usage(const char *fmt, ...)
 {
@@ -264,6 +282,7 @@ static void defaults(m5_cli_opts *o, int command)
     o->typical_p = 1;
     o->penalty_last_n = -1;
     o->cache_ram_mib = -1;
+    o->reasoning_budget = 32768;
     o->max_tokens = 1u << command == CMD_GENERATE ? 32 : -1;
     o->prompt_lengths = "512";
     o->gen_lengths = "64";

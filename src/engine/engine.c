@@ -228,6 +228,7 @@ int m5_engine_open(m5_engine **out, const m5_engine_options *o, m5_error *err)
     e->info.format = m5_model_weights(e->model)->format;
     e->info.isa = m5_cpu_isa_name(m5_model_cpu(e->model));
     e->info.n_threads = m5_pool_size(m5_cpu_pool(m5_model_cpu(e->model)));
+    e->info.n_vocab = m5_model_config(e->model)->n_vocab;
     e->info.n_parallel = e->n_parallel;
     e->info.n_queue = e->n_queue;
     e->info.prefill_chunk = e->prefill_chunk;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* OpenAI dialect, reading side: request body -> neutral turn. Field names: OpenAI's API reference, and the spellings that llama.cpp's and vLLM's
  * servers made customary. May touch: base, turn.h. Not here: running or writing (api_openai_write.c). */
-#include "server/api_openai.h"
+#include "server/api_openai_internal.h"
 
 #include "base/task.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Reads obj[key] as a number in [lo, hi]. Absent or null leaves *out. */
-static int get_real(const m5_json *o, const char *key, double lo, double hi, float *out, m5_api_error *ae)
+int m5_openai_get_real(const m5_json *o, const char *key, double lo, double hi, float *out, m5_api_error *ae)
 {
     const m5_json *v = m5_json_get(o, key);
     if (!v || m5_json_typeof(v) == M5_JSON_NULL) return 0;
@@ -20,7 +20,7 @@ static int get_real(const m5_json *o, const char *key, double lo, double hi, flo
     return 0;
 }
 
-static int get_int(const m5_json *o, const char *key, int64_t lo, int64_t hi, int64_t *out, m5_api_error *ae)
+int m5_openai_get_int(const m5_json *o, const char *key, int64_t lo, int64_t hi, int64_t *out, m5_api_error *ae)
 {
     const m5_json *v = m5_json_get(o, key);
     if (!v || m5_json_typeof(v) == M5_JSON_NULL) return 0;
@@ -33,7 +33,7 @@ static int get_int(const m5_json *o, const char *key, int64_t lo, int64_t hi, in
     return 0;
 }
 
-static int get_bool(const m5_json *o, const char *key, bool *out, m5_api_error *ae)
+int m5_openai_get_bool(const m5_json *o, const char *key, bool *out, m5_api_error *ae)
 {
     const m5_json *v = m5_json_get(o, key);
     if (!v || m5_json_typeof(v) == M5_JSON_NULL) return 0;
@@ -42,7 +42,7 @@ static int get_bool(const m5_json *o, const char *key, bool *out, m5_api_error *
     return 0;
 }
 
-static int oom(m5_api_error *ae)
+int m5_openai_oom(m5_api_error *ae)
 {
     return m5_api_fail(ae, 503, "", "out of memory");
 }
@@ -57,15 +57,6 @@ static int check_unsupported(const m5_json *o, m5_api_error *ae)
         "xtc_probability",
         "dynatemp_range",
         "top_n_sigma",
-        "grammar",
-        "json_schema",
-        "guided_json",
-        "guided_regex",
-        "guided_choice",
-        "guided_grammar",
-        "structured_outputs",
-        "regex",
-        "ebnf",
         "best_of",
         "suffix",
         "min_tokens",
@@ -73,8 +64,6 @@ static int check_unsupported(const m5_json *o, m5_api_error *ae)
         "bad_words",
         "allowed_token_ids",
         "prompt_logprobs",
-        "functions",
-        "function_call",
         "audio",
         "prediction",
         "web_search_options",
@@ -105,14 +94,6 @@ static int check_unsupported(const m5_json *o, m5_api_error *ae)
         }
         return m5_api_fail(ae, 400, keys[i], "'%s' is not supported by this server; leave it out", keys[i]);
     }
-    const m5_json *rf = m5_json_get(o, "response_format");
-    if (m5_json_typeof(rf) == M5_JSON_OBJECT) {
-        m5_slice type = m5_json_str(m5_json_get(rf, "type"));
-        if (!m5_slice_is(type, "text"))
-            return m5_api_fail(ae, 400, "response_format", "response_format of type '%.*s' is not supported by this server", (int)type.n, type.p);
-    } else if (m5_json_typeof(rf) != M5_JSON_NONE && m5_json_typeof(rf) != M5_JSON_NULL) {
-        return m5_api_fail(ae, 400, "response_format", "'response_format' must be an object");
-    }
     return 0;
 }
 
@@ -125,7 +106,7 @@ static int parse_stop(m5_turn *t, const m5_json *o, m5_api_error *ae)
     size_t n = type == M5_JSON_STRING ? 1 : m5_json_len(v);
     if (n > M5_MAX_STOPS) return m5_api_fail(ae, 400, "stop", "'stop' holds %zu strings; at most %d are accepted", n, M5_MAX_STOPS);
     const char **list = m5_arena_alloc(&t->arena, (n + 1) * sizeof *list);
-    if (!list) return oom(ae);
+    if (!list) return m5_openai_oom(ae);
     int k = 0;
     for (size_t i = 0; i < n; i++) {
         const m5_json *item = type == M5_JSON_STRING ? v : m5_json_at(v, i);
@@ -134,7 +115,7 @@ static int parse_stop(m5_turn *t, const m5_json *o, m5_api_error *ae)
             return m5_api_fail(ae, 400, "stop", "'stop' must hold strings without NUL");
         if (s.n == 0) continue;
         list[k] = m5_arena_strndup(&t->arena, s.p, s.n);
-        if (!list[k++]) return oom(ae);
+        if (!list[k++]) return m5_openai_oom(ae);
     }
     t->gen.stop = list;
     t->gen.n_stop = k;
@@ -150,7 +131,7 @@ static int parse_bias(m5_turn *t, const m5_json *o, const m5_turn_defaults *def,
     size_t n = m5_json_len(v);
     if (n > M5_MAX_BIAS) return m5_api_fail(ae, 400, "logit_bias", "'logit_bias' holds %zu entries; at most %d are accepted", n, M5_MAX_BIAS);
     m5_logit_bias *list = m5_arena_alloc(&t->arena, (n + 1) * sizeof *list);
-    if (!list) return oom(ae);
+    if (!list) return m5_openai_oom(ae);
     int k = 0;
     for (void *it = m5_json_iter(v); it; it = m5_json_iter_next(v, it)) {
         m5_slice key = m5_json_iter_key(it);
@@ -174,11 +155,12 @@ static int parse_bias(m5_turn *t, const m5_json *o, const m5_turn_defaults *def,
 
 static int parse_stream(m5_turn *t, const m5_json *o, m5_api_error *ae)
 {
-    if (get_bool(o, "stream", &t->stream, ae)) return -1;
+    if (m5_openai_get_bool(o, "stream", &t->stream, ae)) return -1;
     const m5_json *so = m5_json_get(o, "stream_options");
     if (m5_json_typeof(so) == M5_JSON_NONE || m5_json_typeof(so) == M5_JSON_NULL) return 0;
     if (m5_json_typeof(so) != M5_JSON_OBJECT) return m5_api_fail(ae, 400, "stream_options", "'stream_options' must be an object");
-    if (get_bool(so, "include_usage", &t->include_usage, ae) || get_bool(so, "continuous_usage_stats", &t->continuous_usage, ae)) return -1;
+    if (m5_openai_get_bool(so, "include_usage", &t->include_usage, ae) || m5_openai_get_bool(so, "continuous_usage_stats", &t->continuous_usage, ae))
+        return -1;
     return 0;
 }
 
@@ -190,6 +172,13 @@ static int parse_common(m5_turn *t, const m5_json *o, const m5_turn_defaults *de
     s->n_top_logprobs = -1;
     t->gen.max_tokens = def->max_tokens;
     t->n = 1;
+    t->policy = def->policy;
+    t->reasoning = def->policy->reasoning;
+    t->field = def->policy->field;
+    t->loops = def->policy->loops;
+    t->hints = def->policy->hints;
+    t->needle = def->policy->needle;
+    t->think = (m5_turn_think){.on = -1, .budget = M5_BUDGET_OPEN};
     if (check_unsupported(o, ae)) return -1;
     const m5_json *model = m5_json_get(o, "model");
     if (m5_json_typeof(model) == M5_JSON_STRING) {
@@ -198,24 +187,28 @@ static int parse_common(m5_turn *t, const m5_json *o, const m5_turn_defaults *de
         return m5_api_fail(ae, 400, "model", "'model' must be a string");
     }
     int64_t top_k = s->top_k, last_n = s->penalty_last_n, n = 1, max = -2, seed = 0;
-    if (get_real(o, "temperature", 0, 100, &s->temperature, ae) || get_real(o, "top_p", 0, 1, &s->top_p, ae) ||
-        get_real(o, "min_p", 0, 1, &s->min_p, ae) || get_real(o, "typical_p", 0, 1, &s->typical_p, ae) ||
-        get_int(o, "top_k", -1, INT32_MAX, &top_k, ae) || get_real(o, "repeat_penalty", 0.01, 100, &s->repetition_penalty, ae) ||
-        get_real(o, "repetition_penalty", 0.01, 100, &s->repetition_penalty, ae) ||
-        get_real(o, "presence_penalty", -2, 2, &s->presence_penalty, ae) || get_real(o, "frequency_penalty", -2, 2, &s->frequency_penalty, ae) ||
-        get_int(o, "repeat_last_n", -1, INT32_MAX, &last_n, ae) || get_int(o, "n", 1, M5_MAX_CHOICES, &n, ae) ||
-        get_bool(o, "ignore_eos", &t->gen.ignore_eos, ae))
+    if (m5_openai_get_real(o, "temperature", 0, 100, &s->temperature, ae) || m5_openai_get_real(o, "top_p", 0, 1, &s->top_p, ae) ||
+        m5_openai_get_real(o, "min_p", 0, 1, &s->min_p, ae) || m5_openai_get_real(o, "typical_p", 0, 1, &s->typical_p, ae) ||
+        m5_openai_get_int(o, "top_k", -1, INT32_MAX, &top_k, ae) || m5_openai_get_real(o, "repeat_penalty", 0.01, 100, &s->repetition_penalty, ae) ||
+        m5_openai_get_real(o, "repetition_penalty", 0.01, 100, &s->repetition_penalty, ae) ||
+        m5_openai_get_real(o, "presence_penalty", -2, 2, &s->presence_penalty, ae) ||
+        m5_openai_get_real(o, "frequency_penalty", -2, 2, &s->frequency_penalty, ae) ||
+        m5_openai_get_int(o, "repeat_last_n", -1, INT32_MAX, &last_n, ae) || m5_openai_get_int(o, "n", 1, M5_MAX_CHOICES, &n, ae) ||
+        m5_openai_get_bool(o, "ignore_eos", &t->gen.ignore_eos, ae))
         return -1;
     s->top_k = top_k < 0 ? 0 : (int)top_k;
     s->penalty_last_n = (int)last_n;
     t->n = (int)n;
     static const char *const max_keys[] = {"n_predict", "max_tokens", "max_completion_tokens"};
     for (size_t i = 0; i < 3; i++)
-        if (get_int(o, max_keys[i], i == 0 ? -1 : 0, INT32_MAX, &max, ae)) return -1;
+        if (m5_openai_get_int(o, max_keys[i], i == 0 ? -1 : 0, INT32_MAX, &max, ae)) return -1;
     if (max >= -1) t->gen.max_tokens = (int)max;
+    /* OpenAI defines the newer field as a limit of thought and answer together. */
+    m5_json_type newer = m5_json_typeof(m5_json_get(o, "max_completion_tokens"));
+    t->common_limit = def->policy->common_limit || (newer != M5_JSON_NONE && newer != M5_JSON_NULL);
     const m5_json *sv = m5_json_get(o, "seed");
     t->seed_given = sv && m5_json_typeof(sv) != M5_JSON_NULL;
-    if (get_int(o, "seed", INT64_MIN, INT64_MAX, &seed, ae)) return -1;
+    if (m5_openai_get_int(o, "seed", INT64_MIN, INT64_MAX, &seed, ae)) return -1;
     if (t->seed_given && seed >= 0)
         s->seed = (uint64_t)seed;
     else
@@ -246,134 +239,6 @@ static int parse_body(m5_json **out, const char *body, size_t n, m5_api_error *a
     return 0;
 }
 
-/* Text of a content value: string, null, or a list of text parts joined by newlines. */
-static int content_text(const m5_json *content, size_t i_msg, m5_json **out, m5_api_error *ae)
-{
-    char where[96];
-    snprintf(where, sizeof where, "messages[%zu].content", i_msg);
-    m5_json_type type = m5_json_typeof(content);
-    if (type == M5_JSON_NONE || type == M5_JSON_NULL) {
-        *out = m5_json_new_str("", 0);
-    } else if (type == M5_JSON_STRING) {
-        *out = m5_json_ref((m5_json *)content);
-    } else if (type == M5_JSON_ARRAY) {
-        m5_buf b = {0};
-        for (size_t i = 0; i < m5_json_len(content); i++) {
-            const m5_json *part = m5_json_at(content, i), *text = m5_json_get(part, "text");
-            m5_slice kind = m5_json_str(m5_json_get(part, "type"));
-            bool is_text = m5_json_typeof(part) == M5_JSON_STRING ||
-                           (m5_json_typeof(text) == M5_JSON_STRING &&
-                            (m5_slice_is(kind, "text") || m5_slice_is(kind, "input_text") || m5_slice_is(kind, "output_text")));
-            if (!is_text) {
-                m5_buf_free(&b);
-                snprintf(where, sizeof where, "messages[%zu].content[%zu]", i_msg, i);
-                return m5_api_fail(ae, 400, where, "%s: only text parts are supported, not '%.*s'", where, (int)(kind.n > 40 ? 40 : kind.n), kind.p);
-            }
-            if (i) m5_buf_putc(&b, '\n');
-            m5_buf_slice(&b, m5_json_typeof(part) == M5_JSON_STRING ? m5_json_str(part) : m5_json_str(text));
-        }
-        *out = b.failed ? NULL : m5_json_new_str(b.p ? b.p : "", b.n);
-        m5_buf_free(&b);
-    } else {
-        return m5_api_fail(ae, 400, where, "%s must be a string or a list of parts", where);
-    }
-    return *out ? 0 : oom(ae);
-}
-
-/* Arguments of a call: templates of some families iterate over them, so a JSON string that holds an object becomes the object. */
-static int normalise_calls(const m5_json *calls, size_t i_msg, m5_json **out, m5_api_error *ae)
-{
-    char where[96];
-    snprintf(where, sizeof where, "messages[%zu].tool_calls", i_msg);
-    if (m5_json_typeof(calls) != M5_JSON_ARRAY) return m5_api_fail(ae, 400, where, "%s must be a list", where);
-    m5_json *list = m5_json_dup(calls);
-    if (!list) return oom(ae);
-    for (size_t i = 0; i < m5_json_len(list); i++) {
-        m5_json *fn = m5_json_get(m5_json_at(list, i), "function"), *args = m5_json_get(fn, "arguments");
-        if (m5_json_typeof(m5_json_get(fn, "name")) != M5_JSON_STRING) {
-            m5_json_unref(list);
-            return m5_api_fail(ae, 400, where, "%s[%zu].function.name is missing", where, i);
-        }
-        m5_slice s = m5_json_str(args);
-        m5_json *obj = NULL;
-        if (m5_json_typeof(args) == M5_JSON_STRING && s.n > 0 && m5_json_parse(&obj, s.p, s.n, NULL, NULL) == 0) {
-            if (m5_json_typeof(obj) == M5_JSON_OBJECT)
-                m5_json_set_take(fn, "arguments", obj);
-            else
-                m5_json_unref(obj);
-        } else if (m5_json_typeof(args) == M5_JSON_NONE || m5_json_typeof(args) == M5_JSON_NULL ||
-                   (m5_json_typeof(args) == M5_JSON_STRING && s.n == 0)) {
-            m5_json_set_take(fn, "arguments", m5_json_new_object());
-        }
-    }
-    *out = list;
-    return 0;
-}
-
-static int normalise_message(const m5_json *in, size_t i, m5_json **out, m5_api_error *ae)
-{
-    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool", "function"};
-    char where[96];
-    snprintf(where, sizeof where, "messages[%zu]", i);
-    if (m5_json_typeof(in) != M5_JSON_OBJECT) return m5_api_fail(ae, 400, where, "%s must be an object", where);
-    m5_slice role = m5_json_str(m5_json_get(in, "role"));
-    size_t k = 0;
-    while (k < sizeof roles / sizeof roles[0] && !m5_slice_is(role, roles[k])) k++;
-    if (k == sizeof roles / sizeof roles[0]) {
-        snprintf(where, sizeof where, "messages[%zu].role", i);
-        return m5_api_fail(ae, 400, where, "%s must be one of system, developer, user, assistant, tool", where);
-    }
-    m5_json *content = NULL, *calls = NULL, *m = NULL;
-    int rc = content_text(m5_json_get(in, "content"), i, &content, ae);
-    const m5_json *tc = m5_json_get(in, "tool_calls");
-    if (rc == 0 && m5_json_typeof(tc) != M5_JSON_NONE && m5_json_typeof(tc) != M5_JSON_NULL) rc = normalise_calls(tc, i, &calls, ae);
-    if (rc) goto out;
-    m = m5_json_new_object();
-    if (!m) {
-        rc = oom(ae);
-        goto out;
-    }
-    m5_json_set_str(m, "role", k == 1 ? "system" : k == 5 ? "tool" : roles[k]);
-    m5_json_set_take(m, "content", content);
-    content = NULL;
-    if (calls) m5_json_set_take(m, "tool_calls", calls);
-    calls = NULL;
-    static const char *const keep[] = {"name", "tool_call_id"};
-    for (size_t j = 0; j < 2; j++) {
-        m5_json *v = m5_json_get(in, keep[j]);
-        if (m5_json_typeof(v) == M5_JSON_STRING) m5_json_set_take(m, keep[j], m5_json_ref(v));
-    }
-    static const char *const thought[] = {"reasoning_content", "reasoning", "thinking"};
-    for (size_t j = 0; j < 3; j++) {
-        m5_json *v = m5_json_get(in, thought[j]);
-        if (m5_json_typeof(v) == M5_JSON_STRING && !m5_json_get(m, "reasoning_content")) m5_json_set_take(m, "reasoning_content", m5_json_ref(v));
-    }
-    *out = m;
-out:
-    m5_json_unref(content);
-    m5_json_unref(calls);
-    return rc;
-}
-
-static int parse_tools(m5_turn *t, const m5_json *o, m5_api_error *ae)
-{
-    const m5_json *tools = m5_json_get(o, "tools"), *choice = m5_json_get(o, "tool_choice");
-    m5_json_type type = m5_json_typeof(tools);
-    m5_slice c = m5_json_str(choice);
-    if (m5_json_typeof(choice) == M5_JSON_OBJECT || m5_slice_is(c, "required") || m5_slice_is(c, "any"))
-        return m5_api_fail(ae, 400, "tool_choice", "this server supports tool_choice 'auto' and 'none' only");
-    if (c.n && !m5_slice_is(c, "auto") && !m5_slice_is(c, "none"))
-        return m5_api_fail(ae, 400, "tool_choice", "'tool_choice' must be 'auto' or 'none'");
-    if (type == M5_JSON_NONE || type == M5_JSON_NULL || m5_slice_is(c, "none")) return 0;
-    if (type != M5_JSON_ARRAY) return m5_api_fail(ae, 400, "tools", "'tools' must be a list");
-    for (size_t i = 0; i < m5_json_len(tools); i++) {
-        const m5_json *fn = m5_json_get(m5_json_at(tools, i), "function");
-        if (m5_json_typeof(m5_json_get(fn, "name")) != M5_JSON_STRING) return m5_api_fail(ae, 400, "tools", "tools[%zu].function.name is missing", i);
-    }
-    if (m5_json_len(tools) > 0 && m5_json_set_take(t->vars, "tools", m5_json_ref((m5_json *)tools))) return oom(ae);
-    return 0;
-}
-
 /* chat_template_kwargs become template variables; they may not replace what the server itself fills in. */
 static int parse_kwargs(m5_turn *t, const m5_json *o, m5_api_error *ae)
 {
@@ -386,7 +251,7 @@ static int parse_kwargs(m5_turn *t, const m5_json *o, m5_api_error *ae)
         static const char *const own[] = {"messages", "tools", "bos_token", "eos_token", "add_generation_prompt"};
         for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
             if (m5_slice_is(key, own[i])) return m5_api_fail(ae, 400, "chat_template_kwargs", "chat_template_kwargs may not set '%s'", own[i]);
-        if (m5_json_set_take(t->vars, key.p, m5_json_ref(m5_json_iter_value(it)))) return oom(ae);
+        if (m5_json_set_take(t->vars, key.p, m5_json_ref(m5_json_iter_value(it)))) return m5_openai_oom(ae);
     }
     return 0;
 }
@@ -394,7 +259,7 @@ static int parse_kwargs(m5_turn *t, const m5_json *o, m5_api_error *ae)
 static int parse_chat_logprobs(m5_turn *t, const m5_json *o, m5_api_error *ae)
 {
     int64_t top = 0;
-    if (get_bool(o, "logprobs", &t->logprobs, ae) || get_int(o, "top_logprobs", 0, M5_MAX_TOP_LOGPROBS, &top, ae)) return -1;
+    if (m5_openai_get_bool(o, "logprobs", &t->logprobs, ae) || m5_openai_get_int(o, "top_logprobs", 0, M5_MAX_TOP_LOGPROBS, &top, ae)) return -1;
     if (top > 0 && !t->logprobs) return m5_api_fail(ae, 400, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
     t->top_logprobs = (int)top;
     if (t->logprobs) t->gen.sampling.n_top_logprobs = t->top_logprobs;
@@ -404,28 +269,20 @@ static int parse_chat_logprobs(m5_turn *t, const m5_json *o, m5_api_error *ae)
 static int fill_chat(m5_turn *t, const m5_json *o, const m5_turn_defaults *def, m5_api_error *ae)
 {
     if (parse_common(t, o, def, ae) || parse_chat_logprobs(t, o, ae)) return -1;
-    const m5_json *messages = m5_json_get(o, "messages");
-    if (m5_json_typeof(messages) != M5_JSON_ARRAY) return m5_api_fail(ae, 400, "messages", "'messages' must be a list");
-    if (m5_json_len(messages) == 0) return m5_api_fail(ae, 400, "messages", "'messages' is empty");
     t->vars = m5_json_new_object();
-    m5_json *list = m5_json_new_array();
-    if (!t->vars || !list || m5_json_set_take(t->vars, "messages", list)) return oom(ae);
-    for (size_t i = 0; i < m5_json_len(messages); i++) {
-        m5_json *m = NULL;
-        if (normalise_message(m5_json_at(messages, i), i, &m, ae)) return -1;
-        if (m5_json_push_take(list, m)) return oom(ae);
-    }
+    if (!t->vars) return m5_openai_oom(ae);
+    if (m5_openai_messages(t, o, ae)) return -1;
     bool add = true;
-    if (get_bool(o, "add_generation_prompt", &add, ae)) return -1;
-    if (m5_json_set_bool(t->vars, "add_generation_prompt", add)) return oom(ae);
-    return parse_tools(t, o, ae) || parse_kwargs(t, o, ae) ? -1 : 0;
+    if (m5_openai_get_bool(o, "add_generation_prompt", &add, ae)) return -1;
+    if (m5_json_set_bool(t->vars, "add_generation_prompt", add)) return m5_openai_oom(ae);
+    return m5_openai_tools(t, o, ae) || m5_openai_structure(t, o, ae) || parse_kwargs(t, o, ae) || m5_openai_thinking(t, o, ae) ? -1 : 0;
 }
 
 int m5_openai_parse_chat(m5_turn **out, const char *body, size_t n, const m5_turn_defaults *def, m5_api_error *ae)
 {
     m5_json *o = NULL;
     m5_turn *t = turn_new(true);
-    if (!t) return oom(ae);
+    if (!t) return m5_openai_oom(ae);
     int rc = parse_body(&o, body, n, ae);
     if (rc == 0) rc = fill_chat(t, o, def, ae);
     m5_json_unref(o);
@@ -442,7 +299,7 @@ static int prompt_ids(m5_turn *t, struct m5_prompt *p, const m5_json *list, cons
     p->n_ids = m5_json_len(list);
     if (p->n_ids == 0) return m5_api_fail(ae, 400, "prompt", "'prompt' holds no tokens");
     p->ids = m5_arena_alloc(&t->arena, p->n_ids * sizeof *p->ids);
-    if (!p->ids) return oom(ae);
+    if (!p->ids) return m5_openai_oom(ae);
     for (size_t i = 0; i < p->n_ids; i++) {
         const m5_json *v = m5_json_at(list, i);
         int64_t id = m5_json_int(v);
@@ -458,14 +315,14 @@ static int prompt_text(m5_turn *t, struct m5_prompt *p, const m5_json *v, m5_api
     m5_slice s = m5_json_str(v);
     p->text = m5_arena_strndup(&t->arena, s.p, s.n);
     p->n_text = s.n;
-    return p->text ? 0 : oom(ae);
+    return p->text ? 0 : m5_openai_oom(ae);
 }
 
 static int fill_completion(m5_turn *t, const m5_json *o, const m5_turn_defaults *def, m5_api_error *ae)
 {
-    if (parse_common(t, o, def, ae) || get_bool(o, "echo", &t->echo, ae)) return -1;
+    if (parse_common(t, o, def, ae) || m5_openai_get_bool(o, "echo", &t->echo, ae) || m5_openai_structure(t, o, ae)) return -1;
     int64_t top = -1;
-    if (get_int(o, "logprobs", 0, M5_MAX_TOP_LOGPROBS, &top, ae)) return -1;
+    if (m5_openai_get_int(o, "logprobs", 0, M5_MAX_TOP_LOGPROBS, &top, ae)) return -1;
     t->logprobs = top >= 0;
     t->top_logprobs = top < 0 ? 0 : (int)top;
     t->gen.sampling.n_top_logprobs = (int)top;
@@ -475,7 +332,7 @@ static int fill_completion(m5_turn *t, const m5_json *o, const m5_turn_defaults 
     t->n_prompts = many ? (m5_json_len(p) > M5_MAX_CHOICES ? M5_MAX_CHOICES + 1 : (int)m5_json_len(p)) : 1;
     if (t->n_prompts * t->n > M5_MAX_CHOICES) return m5_api_fail(ae, 400, "prompt", "at most %d answers per request", M5_MAX_CHOICES);
     t->prompts = m5_arena_alloc(&t->arena, (size_t)t->n_prompts * sizeof *t->prompts);
-    if (!t->prompts) return oom(ae);
+    if (!t->prompts) return m5_openai_oom(ae);
     for (int i = 0; i < t->n_prompts; i++) {
         const m5_json *v = many ? m5_json_at(p, (size_t)i) : p;
         int rc;
@@ -498,7 +355,7 @@ int m5_openai_parse_completion(m5_turn **out, const char *body, size_t n, const 
     if (mine.max_tokens < 0) mine.max_tokens = DEFAULT_MAX_TOKENS;
     m5_json *o = NULL;
     m5_turn *t = turn_new(false);
-    if (!t) return oom(ae);
+    if (!t) return m5_openai_oom(ae);
     int rc = parse_body(&o, body, n, ae);
     if (rc == 0) rc = fill_completion(t, o, &mine, ae);
     m5_json_unref(o);

@@ -4,26 +4,56 @@
 
 #include <string.h>
 
-static const char *finish_name(m5_finish f)
+/* "repetition" is vLLM's word for an answer that was ended because it looped; OpenAI has none. */
+static const char *finish_name(const m5_run_ctx *run, m5_finish f, int n_calls)
 {
-    return f == M5_FINISH_LENGTH ? "length" : "stop";
+    if (f == M5_FINISH_LENGTH) return "length";
+    if (f == M5_FINISH_LOOP) return "repetition";
+    if (f == M5_FINISH_STOP && n_calls > 0) return run->turn->legacy_functions ? "function_call" : "tool_calls";
+    return "stop";
 }
 
-static void write_usage(m5_buf *out, const m5_usage *u)
+static void write_usage(m5_buf *out, const m5_usage *u, int n_reasoning)
 {
-    m5_buf_printf(out, "{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d,\"prompt_tokens_details\":{\"cached_tokens\":%d}}",
-                  u->n_prompt, u->n_generated, u->n_prompt + u->n_generated, u->n_cached);
+    m5_buf_printf(out,
+                  "{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d,\"prompt_tokens_details\":{\"cached_tokens\":%d},"
+                  "\"completion_tokens_details\":{\"reasoning_tokens\":%d}}",
+                  u->n_prompt, u->n_generated, u->n_prompt + u->n_generated, u->n_cached, n_reasoning);
+}
+
+/* What the rules did to this choice: members of the choice object. */
+static void write_report(const m5_run_ctx *run, m5_buf *out, const m5_answer_report *r)
+{
+    const m5_answer_plan *p = run->plan;
+    if (p->think_known) {
+        const char *end = m5_think_end_name(r->think.end);
+        m5_buf_printf(out, ",\"thinking\":{\"tokens\":%d,\"budget\":%d,\"ended_by\":", r->think.n_tok, p->think.budget);
+        m5_buf_printf(out, end ? "\"%s\"" : "null", end);
+        if (r->think.end == M5_THINK_LOOP) m5_buf_printf(out, ",\"loop_period\":%d", r->think.loop_period);
+        if (r->hint) m5_buf_printf(out, ",\"escape_hint\":\"%s\"", r->hint);
+        if (p->needle) m5_buf_puts(out, ",\"auto_think\":\"needle\"");
+        m5_buf_putc(out, '}');
+    }
+    if (r->loop_period) m5_buf_printf(out, ",\"loop_period\":%d", r->loop_period);
+    size_t n = p->grammar ? m5_grammar_n_loosened(p->grammar) : 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *what = m5_grammar_loosened(p->grammar, i);
+        m5_buf_puts(out, i ? "," : ",\"loosened\":[");
+        m5_json_write_str(out, what, strlen(what));
+    }
+    if (n) m5_buf_putc(out, ']');
 }
 
 /* llama-server's object of the same name, which local tools read. */
 static void write_timings(m5_buf *out, const m5_usage *u)
 {
     int n_new = u->n_prompt - u->n_cached;
-    m5_buf_printf(out,
-                  "{\"cache_n\":%d,\"replayed_n\":%d,\"prompt_n\":%d,\"prompt_ms\":%.3f,\"prompt_per_second\":%.3f,\"predicted_n\":%d,\"predicted_ms\":%.3f,"
-                  "\"predicted_per_second\":%.3f}",
-                  u->n_cached, u->n_replayed, n_new, u->prompt_ms, u->prompt_ms > 0 ? n_new * 1000.0 / u->prompt_ms : 0.0, u->n_generated, u->generate_ms,
-                  u->generate_ms > 0 ? u->n_generated * 1000.0 / u->generate_ms : 0.0);
+    m5_buf_printf(
+        out,
+        "{\"cache_n\":%d,\"replayed_n\":%d,\"prompt_n\":%d,\"prompt_ms\":%.3f,\"prompt_per_second\":%.3f,\"predicted_n\":%d,\"predicted_ms\":%.3f,"
+        "\"predicted_per_second\":%.3f}",
+        u->n_cached, u->n_replayed, n_new, u->prompt_ms, u->prompt_ms > 0 ? n_new * 1000.0 / u->prompt_ms : 0.0, u->n_generated, u->generate_ms,
+        u->generate_ms > 0 ? u->n_generated * 1000.0 / u->generate_ms : 0.0);
 }
 
 /* "token":"..","logprob":..,"bytes":[..] of one id. Bytes are exact where the text cannot be (half a character). */
@@ -88,53 +118,116 @@ static void write_head(const m5_run_ctx *run, m5_buf *out, const char *object)
     m5_buf_puts(out, ",\"system_fingerprint\":\"m5-" M5_VERSION "\"");
 }
 
-static void write_chunk_usage(const m5_run_ctx *run, m5_buf *out, const m5_usage *u)
+static void write_chunk_usage(const m5_run_ctx *run, m5_buf *out, const m5_usage *u, int n_reasoning)
 {
     if (run->turn->continuous_usage && u) {
         m5_buf_puts(out, ",\"usage\":");
-        write_usage(out, u);
+        write_usage(out, u, n_reasoning);
     } else if (run->turn->include_usage) {
         m5_buf_puts(out, ",\"usage\":null");
     }
 }
 
-static void chat_chunk(m5_run_ctx *run, m5_buf *out, int choice, const char *role, m5_slice text, const m5_event *token, const char *finish,
-                       const m5_usage *u)
+/* "reasoning_content":".." under the name or names asked for. */
+static void write_reasoning(const m5_run_ctx *run, m5_buf *out, m5_slice text)
 {
-    m5_buf_puts(out, "data: ");
-    write_head(run, out, "chat.completion.chunk");
-    m5_buf_printf(out, ",\"choices\":[{\"index\":%d,\"delta\":{", choice);
-    if (role) m5_buf_printf(out, "\"role\":\"%s\",", role);
-    if (role || text.n || token) {
-        m5_buf_puts(out, "\"content\":");
+    if (run->turn->field & M5_FIELD_REASONING_CONTENT) {
+        m5_buf_puts(out, "\"reasoning_content\":");
         m5_json_write_str(out, text.p, text.n);
     }
+    if (run->turn->field == M5_FIELD_BOTH) m5_buf_putc(out, ',');
+    if (run->turn->field & M5_FIELD_REASONING) {
+        m5_buf_puts(out, "\"reasoning\":");
+        m5_json_write_str(out, text.p, text.n);
+    }
+}
+
+/* The members of `delta`. */
+static void write_delta(const m5_run_ctx *run, m5_buf *out, const m5_delta *d)
+{
+    bool legacy = run->turn->legacy_functions;
+    switch (d->kind) {
+    case M5_DELTA_START: m5_buf_puts(out, "\"role\":\"assistant\",\"content\":\"\""); break;
+    case M5_DELTA_REASONING: write_reasoning(run, out, d->text); break;
+    case M5_DELTA_TEXT:
+        m5_buf_puts(out, "\"content\":");
+        m5_json_write_str(out, d->text.p, d->text.n);
+        break;
+    case M5_DELTA_CALL:
+        if (legacy)
+            m5_buf_puts(out, "\"function_call\":{\"name\":");
+        else
+            m5_buf_printf(out, "\"tool_calls\":[{\"index\":%d,\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", d->call, d->call_id);
+        m5_json_write_str(out, d->text.p, d->text.n);
+        m5_buf_puts(out, legacy ? ",\"arguments\":\"\"}" : ",\"arguments\":\"\"}}]");
+        break;
+    case M5_DELTA_ARGUMENTS:
+        if (legacy)
+            m5_buf_puts(out, "\"function_call\":{\"arguments\":");
+        else
+            m5_buf_printf(out, "\"tool_calls\":[{\"index\":%d,\"function\":{\"arguments\":", d->call);
+        m5_json_write_str(out, d->text.p, d->text.n);
+        m5_buf_puts(out, legacy ? "}" : "}}]");
+        break;
+    case M5_DELTA_FINISH: break;
+    }
+}
+
+static void chat_chunk(m5_run_ctx *run, m5_buf *out, const m5_delta *d)
+{
+    bool last = d->kind == M5_DELTA_FINISH;
+    m5_buf_puts(out, "data: ");
+    write_head(run, out, "chat.completion.chunk");
+    m5_buf_printf(out, ",\"choices\":[{\"index\":%d,\"delta\":{", d->choice);
+    write_delta(run, out, d);
     m5_buf_puts(out, "},\"logprobs\":");
-    if (token) {
+    if (d->token) {
         m5_buf_puts(out, "{\"content\":[");
-        write_chat_logprob(run, out, token);
+        write_chat_logprob(run, out, d->token);
         m5_buf_puts(out, "],\"refusal\":null}");
     } else {
         m5_buf_puts(out, "null");
     }
-    if (finish)
-        m5_buf_printf(out, ",\"finish_reason\":\"%s\"}]", finish);
-    else
+    if (last) {
+        m5_buf_printf(out, ",\"finish_reason\":\"%s\"", finish_name(run, d->finish, d->report->n_calls));
+        write_report(run, out, d->report);
+        m5_buf_puts(out, "}],\"timings\":");
+        write_timings(out, d->usage);
+    } else {
         m5_buf_puts(out, ",\"finish_reason\":null}]");
-    if (finish && u) {
-        m5_buf_puts(out, ",\"timings\":");
-        write_timings(out, u);
     }
-    write_chunk_usage(run, out, u);
+    write_chunk_usage(run, out, last ? d->usage : NULL, last ? d->report->think.n_tok : 0);
     m5_buf_puts(out, "}\n\n");
+}
+
+/* A call begins: its place in the choice's list. */
+static int remember_call(m5_choice *c, const m5_delta *d)
+{
+    struct m5_choice_call *p = m5_realloc(M5_MEM_REQUEST, c->calls, (size_t)(c->n_calls + 1) * sizeof *p);
+    if (!p) return M5_ERR_NOMEM;
+    c->calls = p;
+    p = &c->calls[c->n_calls++];
+    *p = (struct m5_choice_call){0};
+    memcpy(p->id, d->call_id, strlen(d->call_id) + 1);
+    m5_buf_slice(&p->name, d->text);
+    return p->name.failed ? M5_ERR_NOMEM : 0;
 }
 
 /* Keeps what a whole answer needs. */
 static int remember(m5_run_ctx *run, const m5_delta *d)
 {
     m5_choice *c = &run->choices[d->choice];
-    m5_buf_slice(&c->text, d->text);
-    if (!d->token) return c->text.failed ? M5_ERR_NOMEM : 0;
+    switch (d->kind) {
+    case M5_DELTA_REASONING: m5_buf_slice(&c->reasoning, d->text); break;
+    case M5_DELTA_TEXT: m5_buf_slice(&c->text, d->text); break;
+    case M5_DELTA_CALL: return remember_call(c, d);
+    case M5_DELTA_ARGUMENTS:
+        if (c->n_calls == 0) return M5_ERR_NOMEM; /* there was no memory for its beginning */
+        m5_buf_slice(&c->calls[c->n_calls - 1].arguments, d->text);
+        break;
+    default: break;
+    }
+    if (!d->token) return c->text.failed || c->reasoning.failed ? M5_ERR_NOMEM : 0;
     if (!c->logprobs) c->logprobs = m5_json_new_array();
     m5_buf b = {0};
     m5_json *v = NULL;
@@ -159,14 +252,7 @@ static int remember(m5_run_ctx *run, const m5_delta *d)
 static int chat_delta(m5_run_ctx *run, const m5_delta *d, m5_buf *out)
 {
     if (!run->turn->stream) return d->kind == M5_DELTA_START ? 0 : remember(run, d);
-    switch (d->kind) {
-    case M5_DELTA_START: chat_chunk(run, out, d->choice, "assistant", (m5_slice){"", 0}, NULL, NULL, NULL); break;
-    case M5_DELTA_TEXT: chat_chunk(run, out, d->choice, NULL, d->text, d->token, NULL, NULL); break;
-    case M5_DELTA_FINISH:
-        if (d->text.n) chat_chunk(run, out, d->choice, NULL, d->text, NULL, NULL, NULL);
-        chat_chunk(run, out, d->choice, NULL, (m5_slice){"", 0}, NULL, finish_name(d->finish), d->usage);
-        break;
-    }
+    chat_chunk(run, out, d);
     return out->failed ? M5_ERR_NOMEM : 0;
 }
 
@@ -176,7 +262,7 @@ static int close_stream(m5_run_ctx *run, m5_buf *out)
         m5_buf_puts(out, "data: ");
         write_head(run, out, run->turn->chat ? "chat.completion.chunk" : "text_completion");
         m5_buf_puts(out, ",\"choices\":[],\"usage\":");
-        write_usage(out, &run->total);
+        write_usage(out, &run->total, run->n_reasoning);
         m5_buf_puts(out, ",\"timings\":");
         write_timings(out, &run->total);
         m5_buf_puts(out, "}\n\n");
@@ -188,10 +274,28 @@ static int close_stream(m5_run_ctx *run, m5_buf *out)
 static void write_tail(m5_run_ctx *run, m5_buf *out)
 {
     m5_buf_puts(out, "],\"usage\":");
-    write_usage(out, &run->total);
+    write_usage(out, &run->total, run->n_reasoning);
     m5_buf_puts(out, ",\"timings\":");
     write_timings(out, &run->total);
     m5_buf_putc(out, '}');
+}
+
+static int write_calls(const m5_run_ctx *run, m5_buf *out, const m5_choice *c)
+{
+    bool legacy = run->turn->legacy_functions;
+    for (int i = 0; i < c->n_calls; i++) {
+        const struct m5_choice_call *call = &c->calls[i];
+        if (call->name.failed || call->arguments.failed) return M5_ERR_NOMEM;
+        m5_buf_puts(out, i ? "," : legacy ? ",\"function_call\":" : ",\"tool_calls\":[");
+        if (!legacy) m5_buf_printf(out, "{\"id\":\"%s\",\"type\":\"function\",\"function\":", call->id);
+        m5_buf_puts(out, "{\"name\":");
+        m5_json_write_str(out, call->name.p ? call->name.p : "", call->name.n);
+        m5_buf_puts(out, ",\"arguments\":");
+        m5_json_write_str(out, call->arguments.p ? call->arguments.p : "", call->arguments.n);
+        m5_buf_puts(out, legacy ? "}" : "}}");
+    }
+    if (c->n_calls && !legacy) m5_buf_putc(out, ']');
+    return 0;
 }
 
 static int chat_whole(m5_run_ctx *run, m5_buf *out)
@@ -202,7 +306,15 @@ static int chat_whole(m5_run_ctx *run, m5_buf *out)
         m5_choice *c = &run->choices[i];
         if (c->text.failed) return M5_ERR_NOMEM;
         m5_buf_printf(out, "%s{\"index\":%d,\"message\":{\"role\":\"assistant\",\"content\":", i ? "," : "", i);
-        m5_json_write_str(out, c->text.p ? c->text.p : "", c->text.n);
+        if (c->n_calls > 0 && c->text.n == 0)
+            m5_buf_puts(out, "null");
+        else
+            m5_json_write_str(out, c->text.p ? c->text.p : "", c->text.n);
+        if (c->reasoning.n) {
+            m5_buf_putc(out, ',');
+            write_reasoning(run, out, m5_buf_view(&c->reasoning));
+        }
+        if (write_calls(run, out, c)) return M5_ERR_NOMEM;
         m5_buf_puts(out, ",\"refusal\":null},\"logprobs\":");
         if (c->logprobs) {
             m5_buf_puts(out, "{\"content\":");
@@ -211,13 +323,15 @@ static int chat_whole(m5_run_ctx *run, m5_buf *out)
         } else {
             m5_buf_puts(out, "null");
         }
-        m5_buf_printf(out, ",\"finish_reason\":\"%s\"}", finish_name(c->finish));
+        m5_buf_printf(out, ",\"finish_reason\":\"%s\"", finish_name(run, c->finish, c->n_calls));
+        write_report(run, out, &c->report);
+        m5_buf_putc(out, '}');
     }
     write_tail(run, out);
     return 0;
 }
 
-static void text_chunk(m5_run_ctx *run, m5_buf *out, int choice, m5_slice text, const m5_event *token, const char *finish, const m5_usage *u)
+static void text_chunk(m5_run_ctx *run, m5_buf *out, int choice, m5_slice text, const m5_event *token, const m5_delta *end)
 {
     m5_buf_puts(out, "data: ");
     write_head(run, out, "text_completion");
@@ -236,15 +350,15 @@ static void text_chunk(m5_run_ctx *run, m5_buf *out, int choice, m5_slice text, 
     } else {
         m5_buf_puts(out, "null");
     }
-    if (finish)
-        m5_buf_printf(out, ",\"finish_reason\":\"%s\"}]", finish);
-    else
+    if (end) {
+        m5_buf_printf(out, ",\"finish_reason\":\"%s\"", finish_name(run, end->finish, 0));
+        write_report(run, out, end->report);
+        m5_buf_puts(out, "}],\"timings\":");
+        write_timings(out, end->usage);
+    } else {
         m5_buf_puts(out, ",\"finish_reason\":null}]");
-    if (finish && u) {
-        m5_buf_puts(out, ",\"timings\":");
-        write_timings(out, u);
     }
-    write_chunk_usage(run, out, u);
+    write_chunk_usage(run, out, end ? end->usage : NULL, 0);
     m5_buf_puts(out, "}\n\n");
 }
 
@@ -254,10 +368,11 @@ static int text_delta(m5_run_ctx *run, const m5_delta *d, m5_buf *out)
     if (!run->turn->stream) return d->kind == M5_DELTA_START ? 0 : remember(run, d);
     switch (d->kind) {
     case M5_DELTA_START:
-        if (c->prompt_text.n) text_chunk(run, out, d->choice, c->prompt_text, NULL, NULL, NULL);
+        if (c->prompt_text.n) text_chunk(run, out, d->choice, c->prompt_text, NULL, NULL);
         break;
-    case M5_DELTA_TEXT: text_chunk(run, out, d->choice, d->text, d->token, NULL, NULL); break;
-    case M5_DELTA_FINISH: text_chunk(run, out, d->choice, d->text, NULL, finish_name(d->finish), d->usage); break;
+    case M5_DELTA_TEXT: text_chunk(run, out, d->choice, d->text, d->token, NULL); break;
+    case M5_DELTA_FINISH: text_chunk(run, out, d->choice, d->text, NULL, d); break;
+    default: break; /* plain completions have no thoughts and no calls */
     }
     return out->failed ? M5_ERR_NOMEM : 0;
 }
@@ -297,7 +412,9 @@ static int text_whole(m5_run_ctx *run, m5_buf *out)
         } else {
             m5_buf_puts(out, "null");
         }
-        m5_buf_printf(out, ",\"finish_reason\":\"%s\"}", finish_name(c->finish));
+        m5_buf_printf(out, ",\"finish_reason\":\"%s\"", finish_name(run, c->finish, 0));
+        write_report(run, out, &c->report);
+        m5_buf_putc(out, '}');
     }
     write_tail(run, out);
     return 0;

@@ -70,7 +70,35 @@ bool m5_health_write(m5_buf *out, const m5_engine_status *st, uint64_t now_us)
     return !stalled;
 }
 
-void m5_props_write(m5_buf *out, const m5_engine_info *i, const char *model_id)
+static void write_tag(m5_buf *out, const char *key, const char *tag)
+{
+    m5_buf_printf(out, "\"%s\":", key);
+    m5_json_write_str(out, tag, strlen(tag));
+}
+
+/* How the model writes, and the rules that may act on an answer. Those that change it and are on by the operator's wish are listed as lossy. */
+static void write_rules(m5_buf *out, const m5_wire *wire, const m5_turn_policy *p)
+{
+    static const char *const loops[] = {"off", "thought", "all"}, *const hints[] = {"off", "format", "auto"};
+    static const char *const formats[] = {"deepseek", "none", "deepseek-legacy", "hidden"};
+    m5_buf_printf(out, ",\"tool_format\":\"%s\",\"thinking\":{", m5_toolcall_kind_name(m5_toolcall_format_kind(wire->format)));
+    if (wire->thought) {
+        write_tag(out, "open", wire->thought->open);
+        m5_buf_putc(out, ',');
+        write_tag(out, "close", wire->thought->close);
+        m5_buf_putc(out, ',');
+    }
+    m5_buf_printf(out, "\"default\":\"%s\",\"budget\":%d,\"max_tokens_includes_thinking\":%s,\"reasoning_format\":\"%s\",\"loop_guard\":\"%s\"",
+                  p->thinking < 0 ? "auto"
+                  : p->thinking   ? "on"
+                                  : "off",
+                  p->budget, p->common_limit ? "true" : "false", formats[p->reasoning], loops[p->loops]);
+    m5_buf_printf(out, ",\"escape_hints\":\"%s\",\"auto_think\":\"%s\"},\"lossy\":[", hints[p->hints], p->needle ? "needle" : "off");
+    m5_buf_printf(out, "%s%s%s]", p->hints ? "\"escape_hints\"" : "", p->hints && p->loops == M5_LOOPS_ALL ? "," : "",
+                  p->loops == M5_LOOPS_ALL ? "\"loop_guard\"" : "");
+}
+
+void m5_props_write(m5_buf *out, const m5_engine_info *i, const char *model_id, const m5_wire *wire, const m5_turn_policy *policy)
 {
     m5_buf_puts(out, "{\"model\":");
     m5_json_write_str(out, model_id, strlen(model_id));
@@ -81,9 +109,9 @@ void m5_props_write(m5_buf *out, const m5_engine_info *i, const char *model_id)
     m5_buf_printf(out, ",\"n_params\":%llu,\"weight_bytes\":%llu,\"kv_bytes_per_token\":%llu,\"recurrent_row_bytes\":%llu",
                   (unsigned long long)i->n_params, (unsigned long long)i->weight_bytes, (unsigned long long)i->kv_bytes_per_tok,
                   (unsigned long long)i->row_bytes);
-    m5_buf_printf(out,
-                  ",\"cache_ram_bytes\":%llu,\"cache_disk_bytes\":%llu,\"checkpoint_every\":%d,\"own_chat_template\":%s,\"lossy\":[],\"build_info\":"
-                  "\"m5-infer " M5_VERSION "\"}",
+    m5_buf_printf(out, ",\"cache_ram_bytes\":%llu,\"cache_disk_bytes\":%llu,\"checkpoint_every\":%d,\"own_chat_template\":%s",
                   (unsigned long long)i->cache_ram_bytes, (unsigned long long)i->cache_disk_bytes, i->checkpoint_every,
                   i->own_template ? "true" : "false");
+    write_rules(out, wire, policy);
+    m5_buf_puts(out, ",\"build_info\":\"m5-infer " M5_VERSION "\"}");
 }

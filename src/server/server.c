@@ -16,6 +16,7 @@ typedef struct server {
     const m5_server_options *opt;
     m5_http *http;
     _Atomic(m5_engine *) engine; /* NULL while loading */
+    m5_wire *wire;               /* set before engine */
     pthread_t loader;
     bool loader_running;
     m5_error load_error;
@@ -28,6 +29,7 @@ void m5_server_options_default(m5_server_options *o)
 {
     *o = (m5_server_options){.host = "127.0.0.1", .port = 8000, .max_tokens = -1};
     m5_sampling_default(&o->sampling);
+    m5_turn_policy_default(&o->policy);
 }
 
 static const char *model_id(const server *s, const m5_engine *e)
@@ -81,7 +83,7 @@ static void get_props(server *s, m5_engine *e, m5_http_req *r)
     m5_engine_info info;
     m5_buf b = {0};
     m5_engine_get_info(e, &info);
-    m5_props_write(&b, &info, model_id(s, e));
+    m5_props_write(&b, &info, model_id(s, e), s->wire, &s->opt->policy);
     reply_buf(r, 200, &b);
 }
 
@@ -111,7 +113,8 @@ static void get_model(server *s, m5_engine *e, m5_http_req *r, m5_slice id)
 
 static void post_generate(server *s, m5_engine *e, m5_http_req *r, bool chat)
 {
-    m5_turn_defaults def = {.sampling = s->sampling, .max_tokens = s->opt->max_tokens, .n_vocab = m5_tokenizer_n_vocab(m5_engine_tokenizer(e))};
+    m5_turn_defaults def = {.sampling = s->sampling, .max_tokens = s->opt->max_tokens, .policy = &s->opt->policy};
+    def.n_vocab = m5_tokenizer_n_vocab(m5_engine_tokenizer(e));
     m5_slice body = m5_http_req_body(r);
     m5_turn *t = NULL;
     m5_api_error ae;
@@ -120,7 +123,7 @@ static void post_generate(server *s, m5_engine *e, m5_http_req *r, bool chat)
         reply_fail(r, &ae);
         return;
     }
-    m5_turn_run(e, t, chat ? &m5_openai_chat : &m5_openai_completion, r);
+    m5_turn_run(e, s->wire, t, chat ? &m5_openai_chat : &m5_openai_completion, r);
 }
 
 /* llama-server's helpers, which clients use to count and to debug prompts. */
@@ -196,7 +199,8 @@ static void post_detokenize(m5_engine *e, m5_http_req *r)
 
 static void post_apply_template(server *s, m5_engine *e, m5_http_req *r)
 {
-    m5_turn_defaults def = {.sampling = s->sampling, .max_tokens = -1, .n_vocab = m5_tokenizer_n_vocab(m5_engine_tokenizer(e))};
+    m5_turn_defaults def = {.sampling = s->sampling, .max_tokens = -1, .n_vocab = m5_tokenizer_n_vocab(m5_engine_tokenizer(e)), .policy = &s->opt->policy};
+    bool needle;
     m5_slice body = m5_http_req_body(r);
     m5_turn *t = NULL;
     m5_api_error ae;
@@ -206,7 +210,9 @@ static void post_apply_template(server *s, m5_engine *e, m5_http_req *r)
         reply_fail(r, &ae);
         return;
     }
-    if (m5_chat_render(m5_engine_chat(e), t->vars, -1, &text, NULL, NULL, &err)) {
+    if (m5_turn_shape(s->wire, t, &needle, &ae)) {
+        reply_fail(r, &ae);
+    } else if (m5_chat_render(m5_engine_chat(e), t->vars, -1, &text, NULL, NULL, &err)) {
         m5_api_fail_from(&ae, &err);
         reply_fail(r, &ae);
     } else {
@@ -330,6 +336,10 @@ static void *load(void *arg)
         m5_engine_close(e);
         rc = M5_ERR_UNSUPPORTED;
     }
+    if (rc == 0) {
+        rc = m5_wire_new(&s->wire, m5_engine_tokenizer(e), m5_engine_chat(e), &s->load_error);
+        if (rc) m5_engine_close(e);
+    }
     if (rc != 0) {
         atomic_store(&s->failed, true);
         m5_http_stop(s->http);
@@ -374,6 +384,7 @@ out:
     m5_http_join_workers(s.http);
     m5_engine_close(atomic_load(&s.engine));
     m5_http_close(s.http);
+    m5_wire_free(s.wire);
     if (atomic_load(&s.failed)) {
         if (err) *err = s.load_error;
         rc = s.load_error.code;

@@ -4,6 +4,7 @@
 #define M5_SERVER_SERVER_H
 
 #include "m5.h"
+#include "server/turn.h"
 
 typedef struct m5_server_options {
     m5_engine_options engine;
@@ -14,6 +15,7 @@ typedef struct m5_server_options {
     const char *model_alias;        /* name shown by /v1/models, NULL = the model's own */
     m5_sampling sampling;           /* defaults for requests that leave a field out; below 0: see m5_engine_fill_sampling */
     int max_tokens;                 /* default limit of an answer; < 0 = to the end of the context */
+    m5_turn_policy policy;          /* thinking, loops, hints */
     /* Called once on the main thread's loop when the port is bound, and once when the model is ready (engine set); may be NULL. */
     void (*on_listen)(void *ctx, const char *host, int port);
     void (*on_ready)(void *ctx, m5_engine *engine, const char *host, int port);

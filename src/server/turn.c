@@ -71,6 +71,8 @@ void m5_turn_free(m5_turn *t)
 {
     if (!t) return;
     m5_json_unref(t->vars);
+    m5_json_unref(t->tools);
+    m5_json_unref(t->schema);
     m5_arena_deinit(&t->arena);
     m5_free(t);
 }
@@ -90,11 +92,24 @@ void m5_turn_reply_error(m5_http_req *r, const m5_dialect *dialect, const m5_api
     m5_buf_free(&b);
 }
 
-int m5_turn_tokenize(m5_engine *e, const m5_turn *t, int prompt, m5_ids *ids, m5_api_error *ae)
+/* Whether the prompt ends inside a thought that the template opened; a tag in a message opens none. */
+static bool ends_inside(const m5_wire *wire, m5_slice text, const m5_text_span *spans, size_t n_spans)
 {
-    const m5_tokenizer *tok = m5_engine_tokenizer(e);
+    const char *close = m5_chat_open_thought(text);
+    if (!close || !wire->thought || strcmp(close, wire->thought->close) != 0) return false;
+    size_t last = text.n;
+    while (last > 0 && (text.p[last - 1] == '\n' || text.p[last - 1] == ' ')) last--;
+    for (size_t i = 0; i < n_spans; i++)
+        if (spans[i].begin < last && last <= spans[i].end) return spans[i].trusted;
+    return false;
+}
+
+/* Renders and tokenises the turn's conversation or prompt i into ids (appended). */
+static int tokenize(const m5_wire *wire, const m5_turn *t, int prompt, m5_ids *ids, bool *inside, m5_api_error *ae)
+{
     m5_error err = {0};
     int rc;
+    *inside = false;
     if (!t->chat) {
         const struct m5_prompt *p = &t->prompts[prompt];
         if (p->ids) {
@@ -104,16 +119,17 @@ int m5_turn_tokenize(m5_engine *e, const m5_turn *t, int prompt, m5_ids *ids, m5
             return 0;
         }
         /* The raw interface: whoever writes the whole prompt may write control tokens into it, as in other servers. */
-        rc = m5_tokenize(tok, ids, p->text, p->n_text, M5_SPECIAL_PARSE, true, &err);
+        rc = m5_tokenize(wire->tok, ids, p->text, p->n_text, M5_SPECIAL_PARSE, true, &err);
         return rc ? m5_api_fail_from(ae, &err) : 0;
     }
     m5_buf text = {0};
     m5_text_span *spans = NULL;
     size_t n_spans = 0;
-    rc = m5_chat_render(m5_engine_chat(e), t->vars, -1, &text, &spans, &n_spans, &err);
+    rc = m5_chat_render(wire->chat, t->vars, -1, &text, &spans, &n_spans, &err);
     /* The template prints BOS where the model wants one. */
-    if (rc == 0) rc = m5_tokenize_spans(tok, ids, text.p ? text.p : "", text.n, spans, n_spans, false, &err);
+    if (rc == 0) rc = m5_tokenize_spans(wire->tok, ids, text.p ? text.p : "", text.n, spans, n_spans, false, &err);
     if (rc == 0 && ids->n == 0) rc = m5_error_set(&err, M5_ERR_ARG, "the conversation renders to an empty prompt");
+    if (rc == 0) *inside = ends_inside(wire, m5_buf_view(&text), spans, n_spans);
     m5_free(spans);
     m5_buf_free(&text);
     return rc ? m5_api_fail_from(ae, &err) : 0;
@@ -129,7 +145,9 @@ typedef struct turn_run {
     struct choice_ref {
         struct turn_run *run;
         int choice;
+        m5_answer *answer;
     } * refs;
+    m5_answer_plan plan;
     pthread_mutex_t mu;
     atomic_int holders; /* events not yet done + the submitting thread + the reply */
     atomic_bool cancelled;
@@ -137,14 +155,27 @@ typedef struct turn_run {
     bool failed; /* an error answer has gone out; under mu */
 } turn_run;
 
+static void free_choice(m5_choice *c)
+{
+    m5_buf_free(&c->text);
+    m5_buf_free(&c->reasoning);
+    for (int i = 0; i < c->n_calls; i++) {
+        m5_buf_free(&c->calls[i].name);
+        m5_buf_free(&c->calls[i].arguments);
+    }
+    m5_free(c->calls);
+    m5_json_unref(c->logprobs);
+}
+
 static void run_unref(turn_run *run)
 {
     if (atomic_fetch_sub(&run->holders, 1) != 1) return;
     for (int i = 0; i < run->ctx.n_choices; i++) {
         if (run->requests[i]) m5_request_free(run->requests[i]);
-        m5_buf_free(&run->ctx.choices[i].text);
-        m5_json_unref(run->ctx.choices[i].logprobs);
+        free_choice(&run->ctx.choices[i]);
+        m5_answer_free(run->refs[i].answer);
     }
+    m5_answer_plan_deinit(&run->plan);
     m5_free(run->ctx.choices);
     m5_free(run->requests);
     m5_free(run->refs);
@@ -206,57 +237,56 @@ static void fail_run(turn_run *run, const m5_api_error *ae)
     m5_turn_reply_error(run->http, run->dialect, ae);
 }
 
+/* The end of one choice. mu held. */
+static void finish_choice(turn_run *run, const m5_delta *d)
+{
+    m5_choice *c = &run->ctx.choices[d->choice];
+    m5_usage *total = &run->ctx.total;
+    c->finish = d->finish;
+    c->usage = *d->usage;
+    c->report = *d->report;
+    total->n_generated += d->usage->n_generated;
+    run->ctx.n_reasoning += d->report->think.n_tok;
+    if (d->choice % run->turn->n == 0) {
+        total->n_prompt += d->usage->n_prompt;
+        total->n_cached += d->usage->n_cached;
+        total->n_replayed += d->usage->n_replayed;
+    }
+    if (d->usage->prompt_ms > total->prompt_ms) total->prompt_ms = d->usage->prompt_ms;
+    if (d->usage->generate_ms > total->generate_ms) total->generate_ms = d->usage->generate_ms;
+    m5_api_error ae;
+    if (d->finish == M5_FINISH_ERROR) {
+        m5_api_fail_from(&ae, d->error);
+        fail_run(run, &ae);
+    } else if (d->finish == M5_FINISH_CANCELLED && !atomic_load(&run->cancelled)) {
+        m5_api_fail(&ae, 503, "", "the server is shutting down");
+        fail_run(run, &ae);
+    } else {
+        emit(run, d);
+    }
+    if (--run->n_left == 0) finish_run(run);
+}
+
 /* Thread: engine. */
+static void on_delta(void *arg, const m5_delta *given)
+{
+    struct choice_ref *ref = arg;
+    turn_run *run = ref->run;
+    m5_delta d = *given;
+    d.choice = ref->choice;
+    pthread_mutex_lock(&run->mu);
+    if (d.kind == M5_DELTA_FINISH)
+        finish_choice(run, &d);
+    else
+        emit(run, &d);
+    pthread_mutex_unlock(&run->mu);
+}
+
 static void on_event(void *arg, const m5_event *ev)
 {
     struct choice_ref *ref = arg;
     turn_run *run = ref->run;
-    m5_choice *c = &run->ctx.choices[ref->choice];
-    m5_delta d = {.choice = ref->choice};
-    pthread_mutex_lock(&run->mu);
-    switch (ev->kind) {
-    case M5_EVENT_START:
-        d.kind = M5_DELTA_START;
-        emit(run, &d);
-        break;
-    case M5_EVENT_TOKEN:
-        d.kind = M5_DELTA_TEXT;
-        d.text = (m5_slice){ev->text, ev->n_text};
-        d.token = run->turn->logprobs ? ev : NULL;
-        if (d.text.n > 0 || d.token) emit(run, &d);
-        break;
-    case M5_EVENT_DONE:
-        c->finish = ev->finish;
-        c->usage = ev->usage;
-        run->ctx.total.n_generated += ev->usage.n_generated;
-        if (ref->choice % run->turn->n == 0) {
-            run->ctx.total.n_prompt += ev->usage.n_prompt;
-            run->ctx.total.n_cached += ev->usage.n_cached;
-            run->ctx.total.n_replayed += ev->usage.n_replayed;
-        }
-        if (ev->usage.prompt_ms > run->ctx.total.prompt_ms) run->ctx.total.prompt_ms = ev->usage.prompt_ms;
-        if (ev->usage.generate_ms > run->ctx.total.generate_ms) run->ctx.total.generate_ms = ev->usage.generate_ms;
-        if (ev->finish == M5_FINISH_ERROR) {
-            m5_api_error ae;
-            m5_api_fail_from(&ae, &ev->error);
-            fail_run(run, &ae);
-        } else if (ev->finish == M5_FINISH_CANCELLED && !atomic_load(&run->cancelled)) {
-            m5_api_error ae;
-            m5_api_fail(&ae, 503, "", "the server is shutting down");
-            fail_run(run, &ae);
-        } else {
-            d.kind = M5_DELTA_FINISH;
-            d.text = (m5_slice){ev->text, ev->n_text};
-            d.finish = ev->finish;
-            d.usage = &ev->usage;
-            d.stop_id = ev->stop_id;
-            d.stop_string = ev->stop_string;
-            emit(run, &d);
-        }
-        if (--run->n_left == 0) finish_run(run);
-        break;
-    }
-    pthread_mutex_unlock(&run->mu);
+    m5_answer_event(ref->answer, ev);
     if (ev->kind == M5_EVENT_DONE) run_unref(run);
 }
 
@@ -265,7 +295,7 @@ static turn_run *run_new(m5_engine *e, m5_turn *t, const m5_dialect *dialect, m5
     turn_run *run = m5_calloc(M5_MEM_REQUEST, 1, sizeof *run);
     if (!run) return NULL;
     int n = t->n * (t->chat ? 1 : t->n_prompts);
-    run->ctx = (m5_run_ctx){.turn = t, .tok = m5_engine_tokenizer(e), .model_id = m5_engine_model_id(e)};
+    run->ctx = (m5_run_ctx){.turn = t, .tok = m5_engine_tokenizer(e), .model_id = m5_engine_model_id(e), .plan = &run->plan};
     run->ctx.choices = m5_calloc(M5_MEM_REQUEST, (size_t)n, sizeof *run->ctx.choices);
     run->requests = m5_calloc(M5_MEM_REQUEST, (size_t)n, sizeof(m5_request *));
     run->refs = m5_calloc(M5_MEM_REQUEST, (size_t)n, sizeof *run->refs);
@@ -281,7 +311,7 @@ static turn_run *run_new(m5_engine *e, m5_turn *t, const m5_dialect *dialect, m5
     run->turn = t;
     run->dialect = dialect;
     run->http = m5_http_req_ref(r);
-    for (int i = 0; i < n; i++) run->refs[i] = (struct choice_ref){run, i};
+    for (int i = 0; i < n; i++) run->refs[i] = (struct choice_ref){run, i, NULL};
     pthread_mutex_init(&run->mu, NULL);
     atomic_init(&run->holders, 1);
     atomic_init(&run->cancelled, false);
@@ -294,7 +324,11 @@ static void submit_all(m5_engine *e, turn_run *run, const m5_ids *ids)
     m5_turn *t = run->turn;
     for (int i = 0; i < run->ctx.n_choices; i++) {
         m5_gen_params p = t->gen;
+        m5_control control = {0};
         p.replay = t->chat;
+        p.stop = NULL; /* the answer looks for them itself */
+        p.n_stop = 0;
+        p.control = &control;
         p.ids = ids[i / t->n].p;
         p.n_ids = ids[i / t->n].n;
         /* Choices of one prompt differ by their seed and by nothing else. */
@@ -302,7 +336,9 @@ static void submit_all(m5_engine *e, turn_run *run, const m5_ids *ids)
         m5_error err = {0};
         atomic_fetch_add(&run->holders, 1);
         m5_request *req = NULL;
-        int rc = m5_engine_submit(e, &p, on_event, &run->refs[i], &req, &err);
+        int rc = m5_answer_new(&run->refs[i].answer, &run->plan, on_delta, &run->refs[i], &err);
+        if (!rc) control = m5_answer_control(run->refs[i].answer);
+        if (!rc) rc = m5_engine_submit(e, &p, on_event, &run->refs[i], &req, &err);
         if (rc) {
             run_unref(run);
             m5_api_error ae;
@@ -322,23 +358,30 @@ static void submit_all(m5_engine *e, turn_run *run, const m5_ids *ids)
     }
 }
 
-void m5_turn_run(m5_engine *e, m5_turn *t, const m5_dialect *dialect, m5_http_req *r)
+void m5_turn_run(m5_engine *e, m5_wire *wire, m5_turn *t, const m5_dialect *dialect, m5_http_req *r)
 {
     m5_api_error ae;
     int n_prompts = t->chat ? 1 : t->n_prompts;
     m5_ids *ids = m5_calloc(M5_MEM_REQUEST, (size_t)n_prompts, sizeof *ids);
     turn_run *run = NULL;
+    m5_engine_info info;
+    bool inside = false, needle = false;
     if (!ids) {
         m5_api_fail(&ae, 503, "", "out of memory");
         goto fail;
     }
+    if (t->chat && m5_turn_shape(wire, t, &needle, &ae)) goto fail;
     for (int i = 0; i < n_prompts; i++)
-        if (m5_turn_tokenize(e, t, i, &ids[i], &ae) != 0) goto fail;
-    run = run_new(e, t, dialect, r);
+        if (tokenize(wire, t, i, &ids[i], &inside, &ae) != 0) goto fail;
+    m5_engine_get_info(e, &info);
+    m5_answer_plan plan = {.n_vocab = info.n_vocab};
+    m5_api_fail(&ae, 503, "", "out of memory");
+    run = m5_turn_plan(wire, t, info.n_ctx, inside, needle, &plan, &ae) ? NULL : run_new(e, t, dialect, r);
     if (!run) {
-        m5_api_fail(&ae, 503, "", "out of memory");
+        m5_answer_plan_deinit(&plan);
         goto fail;
     }
+    run->plan = plan;
     for (int i = 0; i < run->ctx.n_choices && t->echo; i++)
         run->ctx.choices[i].prompt_text = (m5_slice){t->prompts[i / t->n].text, t->prompts[i / t->n].text ? t->prompts[i / t->n].n_text : 0};
     if (t->stream) m5_http_stream_auto_begin(r, AUTO_BEGIN_MS);

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "m5.h"
+#include "server/answer.h"
 #include "server/http.h"
 #include "text/tokenizer.h"
 
@@ -27,6 +28,42 @@ int m5_api_fail_from(m5_api_error *e, const m5_error *err);
 
 enum { M5_MAX_CHOICES = 128, M5_MAX_STOPS = 64, M5_MAX_BIAS = 4096, M5_MAX_TOP_LOGPROBS = 20 };
 
+/* What the client left open (-1, M5_BUDGET_OPEN) and what not. */
+enum { M5_BUDGET_OPEN = -2 };
+typedef struct m5_turn_think {
+    int on;          /* 1, 0; -1 = left open */
+    int64_t budget;  /* tokens; -1 = no limit; M5_BUDGET_OPEN */
+    char effort[12]; /* "low", ...: passed to the template, and a share of the server's budget; "" = not said */
+} m5_turn_think;
+
+typedef enum m5_tool_choice { M5_TOOLS_AUTO, M5_TOOLS_NONE, M5_TOOLS_REQUIRED, M5_TOOLS_NAMED } m5_tool_choice;
+
+/* What the answer's content must match. */
+typedef enum m5_structure {
+    M5_STRUCTURE_NONE,
+    M5_STRUCTURE_OBJECT,
+    M5_STRUCTURE_SCHEMA,
+    M5_STRUCTURE_GBNF,
+    M5_STRUCTURE_REGEX,
+    M5_STRUCTURE_CHOICE
+} m5_structure;
+
+typedef enum m5_loop_guard { M5_LOOPS_OFF, M5_LOOPS_THOUGHT, M5_LOOPS_ALL } m5_loop_guard;
+typedef enum m5_hints { M5_HINTS_OFF, M5_HINTS_FORMAT, M5_HINTS_AUTO } m5_hints;
+
+/* What the operator decided; a request overrides most of it. */
+typedef struct m5_turn_policy {
+    int thinking;      /* 1, 0; -1 = as the template does */
+    int budget;        /* tokens of thought; -1 = no limit */
+    bool common_limit; /* max_tokens limits thought and answer together */
+    m5_loop_guard loops;
+    m5_hints hints;
+    bool needle; /* short questions about long texts think when nobody said otherwise */
+    m5_reasoning reasoning;
+    m5_reasoning_field field;
+} m5_turn_policy;
+void m5_turn_policy_default(m5_turn_policy *p);
+
 /* Parsed request. Memory lives in the arena; JSON members are owned references. */
 typedef struct m5_turn {
     m5_arena arena;
@@ -38,6 +75,26 @@ typedef struct m5_turn {
     char *model; /* as the client wrote it, or NULL */
 
     m5_json *vars; /* chat: messages, tools and template variables */
+
+    const m5_turn_policy *policy; /* of the server; outlives the turn */
+    m5_turn_think think;
+    bool common_limit; /* gen.max_tokens limits thought and answer together */
+    m5_reasoning reasoning;
+    m5_reasoning_field field;
+    m5_loop_guard loops;
+    m5_hints hints;
+    bool needle;
+
+    m5_json *tools; /* what may be called; NULL = nothing */
+    m5_tool_choice choice;
+    char *tool_name; /* M5_TOOLS_NAMED */
+    bool parallel_calls;
+    bool legacy_functions; /* asked for in the `functions` form: answers take the `function_call` form */
+
+    m5_structure structure;
+    m5_json *schema;             /* SCHEMA: it; CHOICE: a list of strings */
+    m5_slice structure_text;     /* GBNF, REGEX */
+    const char *structure_param; /* the field it came from, for messages */
 
     struct m5_prompt {
         char *text;
@@ -62,21 +119,8 @@ typedef struct m5_turn_defaults {
     m5_sampling sampling; /* what the operator or the model's author chose */
     int max_tokens;       /* < 0: to the end of the context */
     int32_t n_vocab;
+    const m5_turn_policy *policy;
 } m5_turn_defaults;
-
-/* One piece of an answer. Borrowed for the call. */
-typedef enum m5_delta_kind { M5_DELTA_START, M5_DELTA_TEXT, M5_DELTA_FINISH } m5_delta_kind;
-typedef struct m5_delta {
-    m5_delta_kind kind;
-    int choice;
-    m5_slice text;         /* TEXT; on FINISH the last text, often empty */
-    const m5_event *token; /* TEXT: the token behind it when logprobs are wanted, else NULL */
-    m5_finish finish;      /* FINISH */
-    const m5_error *error; /* FINISH with M5_FINISH_ERROR */
-    const m5_usage *usage; /* FINISH: of this choice */
-    int32_t stop_id;
-    const char *stop_string;
-} m5_delta;
 
 /* The dialect's writer: knows how deltas become bytes. Calls come one at a time per run. */
 typedef struct m5_run_ctx m5_run_ctx;
@@ -89,7 +133,13 @@ typedef struct m5_dialect {
 
 /* What a whole answer is made of, kept per choice while the turn runs. */
 typedef struct m5_choice {
-    m5_buf text;
+    m5_buf text, reasoning;
+    struct m5_choice_call {
+        char id[M5_CALL_ID_BYTES];
+        m5_buf name, arguments;
+    } * calls;
+    int n_calls;
+    m5_answer_report report;
     m5_json *logprobs; /* dialect's own form, appended per token, or NULL */
     m5_finish finish;
     m5_usage usage;
@@ -103,16 +153,22 @@ struct m5_run_ctx {
     const char *model_id;
     m5_choice *choices;
     int n_choices;
-    m5_usage total; /* prompt tokens counted once per prompt, generated summed */
+    m5_usage total;  /* prompt tokens counted once per prompt, generated summed */
+    int n_reasoning; /* of all choices */
+    const m5_answer_plan *plan;
 };
 
 /* Runs t (takes ownership, also on error) and answers r through the dialect. Returns at once; the answer comes from the engine's events. */
-void m5_turn_run(m5_engine *e, m5_turn *t, const m5_dialect *dialect, m5_http_req *r);
+void m5_turn_run(m5_engine *e, m5_wire *wire, m5_turn *t, const m5_dialect *dialect, m5_http_req *r);
 
 /* Answers r with an error object. */
 void m5_turn_reply_error(m5_http_req *r, const m5_dialect *dialect, const m5_api_error *e);
 
-/* Renders and tokenises the turn's conversation or prompt i into ids (appended). */
-int m5_turn_tokenize(m5_engine *e, const m5_turn *t, int prompt, m5_ids *ids, m5_api_error *ae);
+/* plan.c: brings the conversation into the shape that the template wants and decides whether it thinks; must come before rendering. *needle: the
+ * needle rule turned thinking on. */
+int m5_turn_shape(const m5_wire *wire, m5_turn *t, bool *needle, m5_api_error *ae);
+/* plan.c: what every answer of the turn goes by. inside: the prompt ends in an open thought. */
+int m5_turn_plan(m5_wire *wire, const m5_turn *t, int n_ctx, bool inside, bool needle, m5_answer_plan *out, m5_api_error *ae);
+void m5_answer_plan_deinit(m5_answer_plan *plan);
 
 #endif

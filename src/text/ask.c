@@ -72,7 +72,8 @@ static const char question_words[] = "what|which|where|who|whose|when|how|find|e
                                      "wat|welke|waar|wie|wanneer|hoeveel|vind|noem|"
                                      "co|który|która|gdzie|kto|kiedy|ile|znajdź|"
                                      "что|какой|какая|какое|где|кто|когда|сколько|найди|назови|"
-                                     "什么|哪|谁|何时|多少|找出|请问|何|どこ|誰|いつ|どれ|いくつ|探して|教えて|무엇|어디|누가|언제|찾아";
+                                     "什么|哪|谁|何时|多少|找出|请问|何|"
+                                     "どこ|誰|いつ|どれ|いくつ|探して|教えて|무엇|어디|누가|언제|찾아";
 
 /* Appends s in lower case: Latin, Latin-1 and Cyrillic letters. */
 static void fold(m5_slice s, m5_buf *out)
@@ -174,7 +175,9 @@ m5_slice m5_ask_last_user(const m5_json *messages)
 {
     for (size_t i = m5_json_len(messages); i > 0; i--) {
         const m5_json *m = m5_json_at(messages, i - 1);
-        if (m5_slice_is(m5_json_str(m5_json_get(m, "role")), "user")) return m5_json_str(m5_json_get(m, "content"));
+        if (!m5_slice_is(m5_json_str(m5_json_get(m, "role")), "user")) continue;
+        const m5_json *content = m5_json_get(m, "content"), *part = m5_json_at(content, m5_json_len(content) - 1);
+        return m5_json_str(part ? m5_json_get(part, "text") : content);
     }
     return (m5_slice){"", 0};
 }

@@ -24,7 +24,7 @@ typedef struct m5_ask_needle_limits {
  * string}. */
 bool m5_ask_is_needle(const m5_json *messages, const m5_ask_needle_limits *lim);
 
-/* The text of the last user message; empty when there is none. Borrowed. */
+/* The text of the last user message (of its last part, where it has parts); empty when there is none. Borrowed. */
 m5_slice m5_ask_last_user(const m5_json *messages);
 
 #endif

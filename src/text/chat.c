@@ -189,6 +189,8 @@ static void probe_all(m5_chat *c)
     k->enable_thinking = on_ok && off_ok && !m5_slice_eq(m5_buf_view(&b), m5_buf_view(&off));
     bool plain_ok = probe(c, "{\"messages\": [" USER "], \"add_generation_prompt\": true}", &b);
     k->text_content = plain_ok && has(&b, "m5user");
+    bool told_ok = probe(c, "{\"messages\": [" USER "], \"add_generation_prompt\": true, \"enable_thinking\": true}", &off);
+    k->thinks_if_told = plain_ok && told_ok && !m5_slice_eq(m5_buf_view(&b), m5_buf_view(&off));
     k->opens_thought = plain_ok && m5_chat_open_thought(m5_buf_view(&b)) != NULL;
     m5_buf_free(&b);
     m5_buf_free(&off);

@@ -55,6 +55,7 @@ typedef struct m5_chat_caps {
     bool reasoning;        /* reasoning_content of the reply now in progress (tool round) appears */
     bool enable_thinking;  /* the prompt depends on the variable enable_thinking */
     bool opens_thought;    /* by default the generation prompt ends inside a thought */
+    bool thinks_if_told;   /* enable_thinking = true changes the prompt: by default it does not think */
 } m5_chat_caps;
 const m5_chat_caps *m5_chat_get_caps(const m5_chat *c); /* borrowed */
 

@@ -10,3 +10,4 @@ if(Python3_FOUND)
   set_tests_properties(e2e_server PROPERTIES TIMEOUT 600 LABELS e2e ENVIRONMENT
                        "M5_BINARY=$<TARGET_FILE:m5-infer>;M5_PATIENCE=${patience};M5_EMULATOR=${CMAKE_CROSSCOMPILING_EMULATOR}")
 endif()
+m5_test(test_answer SOURCES unit/test_answer.c LIBS m5_server m5_text m5_base LABELS unit)
