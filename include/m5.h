@@ -79,6 +79,9 @@ void m5_engine_shutdown(m5_engine *e);
 /* m5_engine_shutdown, then waits for the final events and joins the engine thread. */
 void m5_engine_close(m5_engine *e);
 
+/* Waits until background work after opening is over; for measurements. */
+void m5_engine_settle_wait(m5_engine *e);
+
 /* What server and cli need to know of the model; borrowed until close. */
 const struct m5_tokenizer *m5_engine_tokenizer(const m5_engine *e); /* NULL when the model brings none: ids work, text does not */
 const struct m5_chat *m5_engine_chat(const m5_engine *e);

@@ -41,7 +41,7 @@ typedef struct m5_cli_opts {
     const char *system;
     bool raw, ignore_eos, stats;
     /* bench */
-    const char *prompt_lengths, *gen_lengths, *depths;
+    const char *prompt_lengths, *gen_lengths, *depths, *spec_ks, *accepts;
     int rows;
     int reps;
     bool csv, ceilings;
@@ -110,6 +110,7 @@ int m5_cmd_run(const m5_cli_opts *o);
 int m5_cmd_chat(const m5_cli_opts *o);
 int m5_cmd_inspect(const m5_cli_opts *o);
 int m5_cmd_bench(const m5_cli_opts *o);
+int m5_cli_bench_spec(const m5_cli_opts *o, const m5_engine_options *eo); /* CLI_*; bench --accept */
 int m5_cmd_debug_logits(const m5_cli_opts *o);
 int m5_cmd_debug_generate(const m5_cli_opts *o);
 int m5_cmd_debug_tokenize(const m5_cli_opts *o);

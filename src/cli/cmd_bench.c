@@ -261,6 +261,11 @@ int m5_cmd_bench(const m5_cli_opts *o)
     if (!rc) rc = m5_cli_ints(&depths, "depth", o->depths, 0, 1 << 24);
     if (!rc && o->threads) rc = m5_cli_ints(&threads, "threads", o->threads, 1, 1024);
     if (!rc && o->ceilings) rc = run_ceilings(o, &eo, threads.n ? threads.p[0] : 0);
+    if (!rc && o->accepts && o->model) {
+        if (threads.n) eo.n_threads = threads.p[0];
+        rc = m5_cli_bench_spec(o, &eo);
+        goto out;
+    }
     if (rc || !o->model) goto out;
     int n_ids = 1024, n_threads = threads.n ? (int)threads.n : 1;
     for (size_t i = 0; i < pp.n; i++) n_ids = pp.p[i] > n_ids ? pp.p[i] : n_ids;

@@ -64,6 +64,7 @@ static void print_stats(const m5_usage *u)
     if (u->prompt_ms > 0) fprintf(stderr, ", %.1f tokens/s", (u->n_prompt - u->n_cached) * 1000 / u->prompt_ms);
     fprintf(stderr, "; %d answer tokens", u->n_generated);
     if (u->generate_ms > 0 && u->n_generated > 1) fprintf(stderr, ", %.1f tokens/s", (u->n_generated - 1) * 1000 / u->generate_ms);
+    if (u->n_draft) fprintf(stderr, ", %d of %d drafts right", u->n_draft_accepted, u->n_draft);
     fputs("]\n", stderr);
 }
 

@@ -43,6 +43,7 @@ const m5_cli_command m5_cli_commands[] = {
      "  m5-infer bench -m model.gguf                             pp512 and tg64\n"
      "  m5-infer bench -m model.gguf -p 512,4096 -n 64 -d 0,8192\n"
      "  m5-infer bench -m model.gguf -p 0 -n 32 -t 1,2,4 --csv   answers with 1, 2 and 4 threads\n"
+     "  m5-infer bench -m model.gguf -t 2 --accept 0,70,100      answers with drafts of coming tokens, some of them right\n"
      "  m5-infer bench --ceilings                                what the machine could do at best\n",
      m5_cmd_bench},
     {"debug logits", "", "print the logits after given token ids as JSON",

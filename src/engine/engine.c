@@ -286,6 +286,11 @@ void m5_engine_close(m5_engine *e)
     m5_free(e);
 }
 
+void m5_engine_settle_wait(m5_engine *e)
+{
+    m5_cpu_settle_wait(m5_model_cpu(e->model));
+}
+
 const m5_tokenizer *m5_engine_tokenizer(const m5_engine *e)
 {
     return e->tokenizer;

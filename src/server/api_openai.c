@@ -164,6 +164,30 @@ static int parse_stream(m5_turn *t, const m5_json *o, m5_api_error *ae)
     return 0;
 }
 
+/* "speculative": false, true, "off", "auto", a list such as "ngram,mtp", or {"mode": one of these, "n_max": N}; and llama-server's "speculative.n_max" (0 = off).
+ * It changes speed, never the answer. */
+static int parse_spec(m5_turn *t, const m5_json *o, m5_api_error *ae)
+{
+    const m5_json *v = m5_json_get(o, "speculative"), *mode = m5_json_typeof(v) == M5_JSON_OBJECT ? m5_json_get(v, "mode") : v;
+    int64_t k = -1;
+    m5_error err = {0};
+    char text[64];
+    if (get_int(o, "speculative.n_max", 0, INT32_MAX, &k, ae)) return -1;
+    if (m5_json_typeof(v) == M5_JSON_OBJECT && get_int(v, "n_max", 0, INT32_MAX, &k, ae)) return -1;
+    if (m5_json_typeof(mode) == M5_JSON_STRING) {
+        m5_slice s = m5_json_str(mode);
+        snprintf(text, sizeof text, "%.*s", (int)(s.n < 63 ? s.n : 63), s.p);
+        if (m5_spec_parse(text, &t->gen.spec.sources, &err)) return m5_api_fail(ae, 400, "speculative", "'speculative': %s", err.text);
+    } else if (m5_json_typeof(mode) == M5_JSON_BOOL) {
+        t->gen.spec.sources = m5_json_bool(mode) ? M5_SPEC_AUTO : M5_SPEC_OFF;
+    } else if (m5_json_typeof(mode) != M5_JSON_NONE && m5_json_typeof(mode) != M5_JSON_NULL) {
+        return m5_api_fail(ae, 400, "speculative", "'speculative' must be true, false, a string or an object with 'mode' and 'n_max'");
+    }
+    if (k == 0) t->gen.spec.sources = M5_SPEC_OFF;
+    if (k > 0) t->gen.spec.k = k < M5_SPEC_MAX_K ? (int)k : M5_SPEC_MAX_K;
+    return 0;
+}
+
 /* Everything that chat and plain completions share. */
 static int parse_common(m5_turn *t, const m5_json *o, const m5_turn_defaults *def, m5_api_error *ae)
 {
@@ -213,7 +237,7 @@ static int parse_common(m5_turn *t, const m5_json *o, const m5_turn_defaults *de
         s->seed = (uint64_t)seed;
     else
         m5_random_bytes(&s->seed, sizeof s->seed);
-    return parse_stop(t, o, ae) || parse_bias(t, o, def, ae) || parse_stream(t, o, ae) ? -1 : 0;
+    return parse_spec(t, o, ae) || parse_stop(t, o, ae) || parse_bias(t, o, def, ae) || parse_stream(t, o, ae) ? -1 : 0;
 }
 
 static m5_turn *turn_new(bool chat)

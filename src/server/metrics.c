@@ -21,6 +21,8 @@ static const metric metrics[] = {
     {"m5_requests_total", true, false, AT(n_requests), "Requests accepted."},
     {"m5_prompt_tokens_total", true, false, AT(n_prompt_tokens), "Prompt tokens computed, without those found in the cache."},
     {"m5_generated_tokens_total", true, false, AT(n_generated_tokens), "Tokens generated."},
+    {"m5_draft_tokens_total", true, false, AT(n_draft), "Drafted tokens that were checked."},
+    {"m5_draft_accepted_tokens_total", true, false, AT(n_draft_accepted), "Drafted tokens that were right."},
     {"m5_preemptions_total", true, false, AT(n_preempted), "Times that a request gave its memory to others and went on later."},
     {"m5_cache_bytes", false, false, AT(cache_bytes), "Bytes of kept prompt state in memory."},
     {"m5_cache_pages", false, false, AT(n_cache_nodes), "Pages of kept prompt state in memory."},
@@ -39,6 +41,13 @@ static const metric metrics[] = {
     {"m5_disk_skipped_total", true, false, AT(n_disk_skipped), "States not written because the writer was behind or the disk refused."},
 };
 
+static void write_sources(m5_buf *out, const char *name, const char *help, const uint64_t *by)
+{
+    m5_buf_printf(out, "# HELP %s %s\n# TYPE %s counter\n", name, help, name);
+    for (int s = 0; s < M5_SPEC_SCRIPT; s++)
+        m5_buf_printf(out, "%s{source=\"%s\"} %llu\n", name, m5_spec_source_name((m5_spec_source)s), (unsigned long long)by[s]);
+}
+
 void m5_metrics_write(m5_buf *out, const m5_engine_status *st, uint64_t rss_bytes)
 {
     for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
@@ -56,6 +65,8 @@ void m5_metrics_write(m5_buf *out, const m5_engine_status *st, uint64_t rss_byte
         }
         m5_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", m->name, m->help, m->name, m->counter ? "counter" : "gauge", m->name, v);
     }
+    write_sources(out, "m5_draft_source_tokens_total", "Drafted tokens that were checked, by source.", st->n_draft_by);
+    write_sources(out, "m5_draft_source_accepted_tokens_total", "Drafted tokens that were right, by source.", st->n_draft_accepted_by);
     m5_buf_printf(out, "# HELP m5_resident_bytes Resident memory of the process.\n# TYPE m5_resident_bytes gauge\nm5_resident_bytes %llu\n",
                   (unsigned long long)rss_bytes);
 }
@@ -109,6 +120,10 @@ void m5_props_write(m5_buf *out, const m5_engine_info *i, const char *model_id, 
     m5_buf_printf(out, ",\"n_params\":%llu,\"weight_bytes\":%llu,\"kv_bytes_per_token\":%llu,\"recurrent_row_bytes\":%llu",
                   (unsigned long long)i->n_params, (unsigned long long)i->weight_bytes, (unsigned long long)i->kv_bytes_per_tok,
                   (unsigned long long)i->row_bytes);
+    m5_buf_puts(out, ",\"speculative\":{\"sources\":[");
+    for (int s = 0, n = 0; s < M5_SPEC_SCRIPT; s++)
+        if (i->spec_sources >> s & 1) m5_buf_printf(out, "%s\"%s\"", n++ ? "," : "", m5_spec_source_name((m5_spec_source)s));
+    m5_buf_printf(out, "],\"n_max\":%d,\"rows\":%d,\"bytes\":%llu}", i->spec_k, i->spec_rows, (unsigned long long)i->spec_bytes);
     m5_buf_printf(out, ",\"cache_ram_bytes\":%llu,\"cache_disk_bytes\":%llu,\"checkpoint_every\":%d,\"own_chat_template\":%s",
                   (unsigned long long)i->cache_ram_bytes, (unsigned long long)i->cache_disk_bytes, i->checkpoint_every,
                   i->own_template ? "true" : "false");

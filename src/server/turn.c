@@ -246,6 +246,12 @@ static void finish_choice(turn_run *run, const m5_delta *d)
     c->usage = *d->usage;
     c->report = *d->report;
     total->n_generated += d->usage->n_generated;
+    total->n_draft += d->usage->n_draft;
+    total->n_draft_accepted += d->usage->n_draft_accepted;
+    for (int s = 0; s < M5_SPEC_SOURCES; s++) {
+        total->n_draft_by[s] += d->usage->n_draft_by[s];
+        total->n_draft_accepted_by[s] += d->usage->n_draft_accepted_by[s];
+    }
     run->ctx.n_reasoning += d->report->think.n_tok;
     if (d->choice % run->turn->n == 0) {
         total->n_prompt += d->usage->n_prompt;

@@ -60,6 +60,10 @@ void m5_model_set_state_budget(m5_model *m, uint64_t bytes)
     (void)bytes;
 }
 m5_pool *m5_cpu_pool(m5_cpu *c) { return ((m5_model *)c)->pool; }
+void m5_cpu_settle_wait(m5_cpu *c)
+{
+    (void)c;
+}
 const char *m5_cpu_isa_name(const m5_cpu *c) { return c ? "fake" : ""; }
 size_t m5_model_kv_bytes_per_tok(const m5_model *m) { return m ? 1024 : 0; }
 size_t m5_model_row_bytes(const m5_model *m) { return m ? 4096 : 0; }
