@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `bench --accept`: what drafts cost and bring on this machine. Answers are computed through the whole engine with drafts made to order from the plain answer,
- * each token of a draft right with the given probability (if those before it are); a plain run stands in front of every group. */
+/* `bench --accept`: what drafts cost and bring on this machine. Answers are computed through the whole engine with drafts made to order from the
+ * plain answer, each token of a draft right with the given probability (if those before it are); a plain run stands in front of every group. */
 #include "cli/cli.h"
 
 #include "base/json.h"

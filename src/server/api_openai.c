@@ -164,8 +164,8 @@ static int parse_stream(m5_turn *t, const m5_json *o, m5_api_error *ae)
     return 0;
 }
 
-/* "speculative": false, true, "off", "auto", a list such as "ngram,mtp", or {"mode": one of these, "n_max": N}; and llama-server's "speculative.n_max" (0 = off).
- * It changes speed, never the answer. */
+/* "speculative": false, true, "off", "auto", a list such as "ngram,mtp", or {"mode": one of these, "n_max": N}; and llama-server's
+ * "speculative.n_max" (0 = off). It changes speed, never the answer. */
 static int parse_spec(m5_turn *t, const m5_json *o, m5_api_error *ae)
 {
     const m5_json *v = m5_json_get(o, "speculative"), *mode = m5_json_typeof(v) == M5_JSON_OBJECT ? m5_json_get(v, "mode") : v;

@@ -48,11 +48,12 @@ static void write_report(const m5_run_ctx *run, m5_buf *out, const m5_answer_rep
 static void write_timings(m5_buf *out, const m5_usage *u)
 {
     int n_new = u->n_prompt - u->n_cached;
-    m5_buf_printf(out,
-                  "{\"cache_n\":%d,\"replayed_n\":%d,\"prompt_n\":%d,\"prompt_ms\":%.3f,\"prompt_per_second\":%.3f,\"predicted_n\":%d,\"predicted_ms\":%.3f,"
-                  "\"predicted_per_second\":%.3f,\"draft_n\":%d,\"draft_n_accepted\":%d",
-                  u->n_cached, u->n_replayed, n_new, u->prompt_ms, u->prompt_ms > 0 ? n_new * 1000.0 / u->prompt_ms : 0.0, u->n_generated, u->generate_ms,
-                  u->generate_ms > 0 ? u->n_generated * 1000.0 / u->generate_ms : 0.0, u->n_draft, u->n_draft_accepted);
+    m5_buf_printf(
+        out,
+        "{\"cache_n\":%d,\"replayed_n\":%d,\"prompt_n\":%d,\"prompt_ms\":%.3f,\"prompt_per_second\":%.3f,\"predicted_n\":%d,\"predicted_ms\":%.3f,"
+        "\"predicted_per_second\":%.3f,\"draft_n\":%d,\"draft_n_accepted\":%d",
+        u->n_cached, u->n_replayed, n_new, u->prompt_ms, u->prompt_ms > 0 ? n_new * 1000.0 / u->prompt_ms : 0.0, u->n_generated, u->generate_ms,
+        u->generate_ms > 0 ? u->n_generated * 1000.0 / u->generate_ms : 0.0, u->n_draft, u->n_draft_accepted);
     for (int s = 0, n = 0; s < M5_SPEC_SOURCES; s++) {
         if (!u->n_draft_by[s]) continue;
         m5_buf_printf(out, "%s\"%s\":{\"draft_n\":%d,\"draft_n_accepted\":%d}", n++ ? "," : ",\"draft_by_source\":{",

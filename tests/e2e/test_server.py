@@ -87,6 +87,22 @@ class ServerTest(unittest.TestCase):
         self.assertLessEqual(u["completion_tokens"], 8)
         self.assertEqual(body["timings"]["predicted_n"], u["completion_tokens"])
 
+    def test_drafts_change_nothing(self):
+        body = {"messages": [{"role": "user", "content": "one two three one two three one two three one two"}], "max_tokens": 60, "temperature": 0,
+                "logprobs": True, "top_logprobs": 2}
+        plain = self.s.post(CHAT, {**body, "speculative": False})[1]
+        self.assertEqual(plain["timings"]["draft_n"], 0)
+        for spec in ({}, {"speculative": "ngram"}, {"speculative": {"mode": "auto", "n_max": 3}}, {"speculative.n_max": 8}, {"speculative": True}):
+            drafted = self.s.post(CHAT, {**body, **spec})[1]
+            self.assertEqual(drafted["choices"], plain["choices"])
+            t = drafted["timings"]
+            self.assertGreaterEqual(t["draft_n"], t["draft_n_accepted"])
+            self.assertEqual(t["draft_n"], sum(v["draft_n"] for v in t.get("draft_by_source", {}).values()))
+        self.assertEqual(self.s.post(CHAT, {**body, "speculative.n_max": 0})[1]["timings"]["draft_n"], 0)
+        for bad in ("ngramm", "off,ngram", 7, {"mode": "none of these"}, {"n_max": -1}):
+            self.assertEqual(self.s.post(CHAT, {**body, "speculative": bad})[0], 400)
+        self.assertIn("ngram", self.s.get("/props")[1]["speculative"]["sources"])
+
     def test_streamed_equals_whole(self):
         for extra in ({"temperature": 0}, {"temperature": 1.3, "seed": 5}, {"temperature": 0.9, "seed": 6, "top_k": 20, "top_p": 0.9, "logprobs": True, "top_logprobs": 3}):
             body = {"messages": HELLO, "max_tokens": 40, **extra}
