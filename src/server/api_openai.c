@@ -172,8 +172,8 @@ static int parse_spec(m5_turn *t, const m5_json *o, m5_api_error *ae)
     int64_t k = -1;
     m5_error err = {0};
     char text[64];
-    if (get_int(o, "speculative.n_max", 0, INT32_MAX, &k, ae)) return -1;
-    if (m5_json_typeof(v) == M5_JSON_OBJECT && get_int(v, "n_max", 0, INT32_MAX, &k, ae)) return -1;
+    if (m5_openai_get_int(o, "speculative.n_max", 0, INT32_MAX, &k, ae)) return -1;
+    if (m5_json_typeof(v) == M5_JSON_OBJECT && m5_openai_get_int(v, "n_max", 0, INT32_MAX, &k, ae)) return -1;
     if (m5_json_typeof(mode) == M5_JSON_STRING) {
         m5_slice s = m5_json_str(mode);
         snprintf(text, sizeof text, "%.*s", (int)(s.n < 63 ? s.n : 63), s.p);
