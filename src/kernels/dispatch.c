@@ -14,6 +14,23 @@ static uint64_t xcr0(void)
     return (uint64_t)hi << 32 | lo;
 }
 
+#ifdef __linux__
+/* Linux hands out the 8 KB of tile registers only to processes that ask: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), which covers the threads
+ * started later. */
+static bool tiles_granted(void)
+{
+    enum { SYS_ARCH_PRCTL = 158, REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
+    long rc;
+    __asm__ volatile("syscall" : "=a"(rc) : "a"((long)SYS_ARCH_PRCTL), "D"((long)REQ_XCOMP_PERM), "S"((long)XTILEDATA) : "rcx", "r11", "memory");
+    return rc == 0;
+}
+#else
+static bool tiles_granted(void)
+{
+    return false;
+}
+#endif
+
 uint32_t m5_isa_detect(void)
 {
     uint32_t a, b, c, d, isa = 0;
@@ -25,6 +42,8 @@ uint32_t m5_isa_detect(void)
     if ((os & 0x6) == 0x6 && avx2 && fma && f16c) isa |= M5_ISA_AVX2;
     bool f = b >> 16 & 1, dq = b >> 17 & 1, bw = b >> 30 & 1, vl = b >> 31 & 1, vnni = c >> 11 & 1;
     if ((os & 0xe6) == 0xe6 && isa && f && dq && bw && vl && vnni) isa |= M5_ISA_AVX512;
+    bool amx_tile = d >> 24 & 1, amx_int8 = d >> 25 & 1;
+    if ((os & 0x60000) == 0x60000 && isa & M5_ISA_AVX512 && amx_tile && amx_int8 && tiles_granted()) isa |= M5_ISA_AMX;
     return isa;
 }
 #elif defined(__aarch64__) && defined(__linux__)
@@ -50,6 +69,7 @@ uint32_t m5_isa_detect(void)
 
 const char *m5_isa_name(uint32_t isa)
 {
+    if (isa & M5_ISA_AMX) return "amx-int8";
     if (isa & M5_ISA_AVX512) return "avx512-vnni";
     if (isa & M5_ISA_AVX2) return "avx2";
     if (isa & M5_ISA_NEON) return "neon-dotprod";
@@ -64,7 +84,9 @@ void m5_kernels_init(m5_kernels *k, uint32_t mask)
 #if defined(__x86_64__)
     if (!(k->isa & M5_ISA_AVX2)) k->isa = 0; /* each level builds on the one below */
     if (k->isa & M5_ISA_AVX2) m5_kernels_avx2(k);
+    if (!(k->isa & M5_ISA_AVX512)) k->isa &= ~M5_ISA_AMX;
     if (k->isa & M5_ISA_AVX512) m5_kernels_avx512(k);
+    if (k->isa & M5_ISA_AMX) m5_kernels_amx(k);
 #elif defined(__aarch64__)
     if (k->isa & M5_ISA_NEON) m5_kernels_neon(k);
 #endif

@@ -12,7 +12,7 @@
 
 enum { GUARD = 64, MAX_BLK = 512 };
 
-static const uint32_t levels[] = {0, M5_ISA_AVX2, M5_ISA_AVX2 | M5_ISA_AVX512, M5_ISA_NEON};
+static const uint32_t levels[] = {0, M5_ISA_AVX2, M5_ISA_AVX2 | M5_ISA_AVX512, M5_ISA_AVX2 | M5_ISA_AVX512 | M5_ISA_AMX, M5_ISA_NEON};
 enum { N_LEVEL = sizeof levels / sizeof *levels };
 
 /* --- activations ---------------------------------------------------------------------------------------------------------------- */

@@ -239,7 +239,7 @@ static void check_ceilings(void)
 
 int main(void)
 {
-    static const uint32_t masks[] = {0, M5_ISA_AVX2, M5_ISA_AVX2 | M5_ISA_AVX512, M5_ISA_NEON};
+    static const uint32_t masks[] = {0, M5_ISA_AVX2, M5_ISA_AVX2 | M5_ISA_AVX512, M5_ISA_AVX2 | M5_ISA_AVX512 | M5_ISA_AMX, M5_ISA_NEON};
     for (size_t m = 0; m < sizeof masks / sizeof *masks; m++) {
         if (masks[m] && (m5_isa_detect() & masks[m]) != masks[m]) continue;
         printf("level %s\n", m5_isa_name(masks[m]));
