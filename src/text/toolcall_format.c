@@ -399,17 +399,20 @@ static m5_toolcall_format *from_sample(m5_slice a, m5_slice reply)
     if (key == SIZE_MAX) key = end;
     size_t brace = key; /* back to where the arguments begin: their tag, brace or parenthesis */
     while (brace > end && a.p[brace] != '{' && a.p[brace] != '(' && a.p[brace] != '<') brace--;
-    if (kind == M5_TOOLCALL_INVOKE && has(a, "<｜DSML｜")) {
-        f->tags = &dsml_tags;
-        memset(f->open, 0, sizeof f->open);
-        memset(f->close, 0, sizeof f->close);
-        f->open[0] = "<｜DSML｜function_calls>";
-        f->close[0] = "</｜DSML｜function_calls>";
-        f->close[1] = "</｜DSML｜invoke>";
-    } else if (kind == M5_TOOLCALL_INVOKE || kind == M5_TOOLCALL_PYTHONIC) {
-        size_t from = kind == M5_TOOLCALL_INVOKE ? find_last((m5_slice){a.p, name}, M5_SLICE("<")) : name, over = find_last(a, M5_SLICE("</invoke>"));
-        add_marks(f, f->open, TC_MAX_MARKS, (m5_slice){a.p, from == SIZE_MAX ? 0 : from});
-        if (over != SIZE_MAX) add_closers(f, (m5_slice){a.p + over + 9, a.n - over - 9}, reply);
+    if (kind == M5_TOOLCALL_INVOKE || kind == M5_TOOLCALL_PYTHONIC) {
+        bool dsml = has(a, "<｜DSML｜");
+        if (dsml) {
+            f->tags = &dsml_tags;
+            memset(f->open, 0, sizeof f->open);
+            memset(f->close, 0, sizeof f->close);
+            f->close[0] = dsml_tags.fn_close;
+            f->close[1] = dsml_tags.par_close;
+        }
+        m5_slice before = {a.p, name}, end_tag = m5_slice_of(f->tags ? f->tags->fn_close : ")");
+        if (f->tags) before.n = find_last(before, M5_SLICE("<"));
+        size_t over = find_last(a, end_tag);
+        add_marks(f, f->open, TC_MAX_MARKS, before);
+        if (over != SIZE_MAX) add_closers(f, (m5_slice){a.p + over + end_tag.n, a.n - over - end_tag.n}, reply);
     } else if (kind == M5_TOOLCALL_GENERIC && m5_slice_starts(a, M5_SLICE("<function="))) {
         f->kind = M5_TOOLCALL_GENERIC;
         f->tags = &qwen_tags;

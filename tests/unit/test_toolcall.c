@@ -191,6 +191,7 @@ static void test_broken(void)
           "C(ping|{\"a\": \"say \\\"hi\\\" twice\", \"b\": \".5 \\\"c\\\": [1 2\", \"d\": \"-\"})~");
     check("hermes", "<tool_call>{\"name\": \"ping\", \"arguments\": {\"a\": \"x\ny\t\\d\", \"a\": 2, \"b\": {\"c\": 1, \"c\": [2]}}}</tool_call>",
           "C(ping|{\"a\": \"x\\ny\\t\\\\d\", \"b\": {\"c\": 1}})~");
+    check("hermes", "<tool_call>{\"name\": \"ping\", \"arguments\": {\"a\": \"x\"\n\"b\": 2}}</tool_call>", "C(ping|{\"a\": \"x\", \"b\": 2})~");
     check("hermes", "<tool_call>{\"name\": \"pi", "T(<tool_call>{\"name\": \"pi)");
     check("hermes", "<tool_call>{\"name\": \"ping\", \"arguments\": {\"a\": [1, {\"b\": 2}</tool_call>\ntext",
           "C(ping|{\"a\": [1, {\"b\": 2}]})~T(text)");
@@ -244,6 +245,8 @@ static void test_qwen_xml(void)
     check("qwen_xml", "<tool_call>\n<function=ping></function><function=ping></function>\n</tool_call>\nbye", "C(ping|{})C(ping|{})T(bye)");
     check("qwen_xml", "<function=ping>{\"a\": 1}</function>", "C(ping|{\"a\": 1})");
     check("qwen_xml", "<function=\n", "T(<function=\n)");
+    check("qwen_xml", "<function=edit><parameter=any>[x]</parameter><parameter=mixed>3.5</parameter></function>",
+          "C(edit|{\"any\": \"[x]\", \"mixed\": \"3.5\"})");
     check("qwen_xml", "<tool_call><function=nope><parameter=k>1</parameter></function></tool_call>", "C(?nope|{\"k\": \"1\"})");
     check("qwen_xml", "<tool_call>{\"name\": \"ping\", \"arguments\": {}}</tool_call>", "C(ping|{})");
 }
@@ -297,6 +300,10 @@ static void test_others(void)
     check("pythonic", "[get_weather(city=r'it\\'s \"B\"', days=2), ping()]", "C(get_weather|{\"city\": \"it's \\\"B\\\"\", \"days\": 2})C(ping|{})");
     check("pythonic", "<|tool_call_start|>[edit(\"p\", opts={'a': (1, 2), 'b': None}, all=True, text=\"\"\"x \"y\"\nz\"\"\")]<|tool_call_end|>Fine",
           "C(edit|{\"path\": \"p\", \"opts\": {\"a\": [1, 2], \"b\": null}, \"all\": true, \"text\": \"x \\\"y\\\"\\nz\"})T(Fine)");
+    check("pythonic", "[ping()] ping()", "C(ping|{})T(ping())");
+    check("glm",
+          "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>x</arg_v>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
+          "C(get_weather|{\"city\": \"x</arg_v>\\n\", \"days\": 2})");
     check("pythonic", "[1, 2] and [nope(1)]\nget_weather(city) is a function", "T([1, 2] and [nope(1)]\nget_weather(city) is a function)");
 }
 

@@ -13,11 +13,16 @@ enum { N_TOOLS = 1000, MAX_CALLS = 3 };
 /* How calls are written; templates teach the learned ones. */
 typedef struct wire {
     const char *name, *builtin; /* builtin NULL: from the template */
-    enum { W_WRAPPER, W_NAMED, W_QWEN, W_GLM, W_INVOKE, W_GEMMA, W_PYTHON } how;
+    enum { W_WRAPPER, W_NAMED, W_QWEN, W_GLM, W_INVOKE, W_DSML, W_GEMMA, W_PYTHON } how;
     const char *open, *call, *mid, *end, *between, *close; /* open (call NAME mid ARGS end) between .. close */
     const char *template_text;
     bool single;
 } wire;
+
+#define DSML                                                                                                                                         \
+    "\xEF\xBD\x9C"                                                                                                                                   \
+    "DSML"                                                                                                                                           \
+    "\xEF\xBD\x9C"
 
 #define TURN(call)                                                                                                                                   \
     "{% if tools %}Tools: {{ tools|tojson }}\n{% endif %}{% for m in messages %}<|{{ m.role }}|>{{ m.content or '' }}{% for c in m.tool_calls or "   \
@@ -108,6 +113,17 @@ static const wire wires[] = {
      .close = "]</calls>",
      .template_text = TURN("{{ '\n<calls>[' if loop.first else ', ' }}{\"id\": \"0\", \"tool_name\": \"{{ c.function.name }}\", \"inputs\": {{ "
                            "c.function.arguments|tojson }}}{{ ']</calls>' if loop.last }}")},
+    {.name = "learned typed tags",
+     .how = W_DSML,
+     .open = "<" DSML "tool_calls>\n",
+     .call = "<" DSML "invoke name=\"",
+     .mid = "\">\n",
+     .end = "</" DSML "invoke>",
+     .between = "\n",
+     .close = "\n</" DSML "tool_calls>",
+     .template_text =
+         TURN("<" DSML "tool_calls>\n<" DSML "invoke name=\"{{ c.function.name }}\">\n{% for k, v in c.function.arguments|items %}<" DSML
+              "parameter name=\"{{ k }}\" string=\"true\">{{ v }}</" DSML "parameter>\n{% endfor %}</" DSML "invoke>\n</" DSML "tool_calls>")},
     {.name = "learned function tag",
      .how = W_NAMED,
      .call = "<function=",
@@ -167,6 +183,11 @@ static void write_args(m5_buf *b, const wire *w, const m5_json *args)
             m5_buf_printf(b, "<arg_key>%s</arg_key>\n<arg_value>", key.p);
             write_plain(b, v);
             m5_buf_puts(b, "</arg_value>\n");
+        } else if (w->how == W_DSML) {
+            bool text = m5_json_typeof(v) == M5_JSON_STRING;
+            m5_buf_printf(b, "<" DSML "parameter name=\"%s\" string=\"%s\">", key.p, text ? "true" : "false");
+            write_plain(b, v);
+            m5_buf_puts(b, "</" DSML "parameter>\n");
         } else if (w->how == W_INVOKE) {
             m5_buf_printf(b, "<parameter name=\"%s\">", key.p);
             write_plain(b, v);
@@ -319,6 +340,8 @@ static void check_kind(const char *template_text, m5_toolcall_kind kind, const c
     T_EQ_STR(m5_toolcall_kind_name(m5_toolcall_format_kind(f)), m5_toolcall_kind_name(kind));
     m5_toolcall_opening(f, "F", &b);
     T_EQ_STR(b.p, opening);
+    const char *mark;
+    for (size_t i = 0; (mark = m5_toolcall_format_mark(f, i)) != NULL; i++) T_CHECK(strcmp(mark, "<|end|>") != 0); /* ends every turn */
     m5_buf_free(&b);
     m5_toolcall_format_free(f);
     m5_chat_free(c);
@@ -352,6 +375,8 @@ static void test_detection(void)
     check_kind(TURN("<calls><invoke name=\"{{ c.function.name }}\">{% for k, v in c.function.arguments|items %}<parameter name=\"{{ k }}\">{{ v "
                     "}}</parameter>{% endfor %}</invoke></calls>"),
                M5_TOOLCALL_INVOKE, "<calls><invoke name=\"F\">");
+    check_kind(TURN("<calls>[{\"tool_name\": \"{{ c.function.name }}\", \"inputs\": {{ c.function.arguments|tojson }}}]</calls>"),
+               M5_TOOLCALL_GENERIC, "<calls>[{\"tool_name\": \"F\", \"inputs\": ");
     check_kind("{% if tools %}Write <|tool_call|> and a JSON list.{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
                M5_TOOLCALL_GENERIC, "<|tool_call|>[{\"name\": \"F\", \"arguments\": ");
     check_kind("{% for m in messages %}{{ raise_exception('no') if m.tool_calls }}{{ m.role }}: {{ m.content }}\n{% endfor %}", M5_TOOLCALL_HERMES,
