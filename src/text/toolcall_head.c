@@ -136,6 +136,7 @@ static tc_match head_body(const m5_toolcall *p, const char *w, size_t n, size_t 
     }
     if (at < n && w[at] == '[' && f->mode != TJ_GEMMA) {
         size_t i = tc_skip_space(w, n, at + 1);
+        if (i - at > TC_MAX_LOOK) return TC_NO;
         if (i == n) return p->final ? TC_NO : TC_WAIT;
         h->list = true;
         at = i;

@@ -103,6 +103,14 @@ static bool pipe_value(m5_toolcall *p, bool over)
     return true;
 }
 
+/* Nothing but text, whatever else its type allows: decided alike when it streams and when it is over. */
+static bool is_text(const m5_toolcall *p)
+{
+    bool choice = m5_json_get(p->type.schema, "enum") || m5_json_get(p->type.schema, "const");
+    bool text = p->type.set == TC_STR || (p->type.set == (TC_STR | TC_NULL) && !maybe_null(&p->value));
+    return p->value.n >= TC_MAX_RAW_BYTES || (text && !choice);
+}
+
 /* Gives out what is certain. */
 static void stream_value(m5_toolcall *p)
 {
@@ -112,9 +120,7 @@ static void stream_value(m5_toolcall *p)
     }
     if (pipe_value(p, false)) return;
     if (!p->open_string) {
-        bool text = p->type.set == TC_STR || (p->type.set == (TC_STR | TC_NULL) && !maybe_null(&p->value));
-        bool choice = m5_json_get(p->type.schema, "enum") || m5_json_get(p->type.schema, "const");
-        if (p->value.n < TC_MAX_RAW_BYTES && (!text || choice || !p->value.n)) return;
+        if (!p->value.n || !is_text(p)) return;
         put_key(p);
         m5_buf_putc(&p->args, '"');
         p->open_string = true;
@@ -132,6 +138,7 @@ static void end_value(m5_toolcall *p)
         p->open_string = false;
     } else if (!p->drop && !pipe_value(p, true)) {
         m5_buf b = {0};
+        if (is_text(p)) p->type = (tc_type){.set = TC_STR};
         if (tc_convert(&b, &p->type, p->value.p, p->value.n)) {
             put_key(p);
             m5_buf_append(&p->args, b.p ? b.p : "", b.n);
@@ -275,8 +282,9 @@ static bool read_parameter(m5_toolcall *p)
     size_t len = i + strlen(t->par_mid);
     p->attr = -1;
     if (t->par_mid[0] == '"') { /* attributes may follow the name */
-        const char *end = memchr(w + len, '>', n - len);
-        if (!end && n - len < TC_MAX_LOOK && !p->final) return false;
+        size_t look = n - len < TC_MAX_LOOK ? n - len : TC_MAX_LOOK;
+        const char *end = memchr(w + len, '>', look);
+        if (!end && look < TC_MAX_LOOK && !p->final) return false;
         m5_slice attrs = {w + len, end ? (size_t)(end - w) - len : 0};
         if (m5_slice_find(attrs, M5_SLICE("string=\"true\""), 0) != SIZE_MAX) p->attr = 1;
         if (m5_slice_find(attrs, M5_SLICE("string=\"false\""), 0) != SIZE_MAX) p->attr = 0;
@@ -350,11 +358,14 @@ bool tc_tags_step(m5_toolcall *p)
     switch (p->tag_state) {
     case T_FN: return between(p);
     case T_VALUE_OPEN: {
-        size_t i = tc_skip_space(w, n, 0);
-        if (i == n && !p->final && n < TC_MAX_LOOK) return false;
-        tc_match m = tc_starts(w + i, n - i, t->value_open, p->final);
+        if (!n) return false;
+        if (tc_space(w[0])) {
+            tc_take(p, tc_skip_space(w, n, 0));
+            return true;
+        }
+        tc_match m = tc_starts(w, n, t->value_open, p->final);
         if (m == TC_WAIT) return false;
-        if (m == TC_YES) tc_take(p, i + strlen(t->value_open));
+        if (m == TC_YES) tc_take(p, strlen(t->value_open));
         p->tag_state = m == TC_YES ? T_VALUE_BEGIN : T_FN; /* a key without a value leaves no trace */
         return true;
     }

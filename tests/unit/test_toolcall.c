@@ -245,6 +245,13 @@ static void test_qwen_xml(void)
     check("qwen_xml", "<tool_call>\n<function=ping></function><function=ping></function>\n</tool_call>\nbye", "C(ping|{})C(ping|{})T(bye)");
     check("qwen_xml", "<function=ping>{\"a\": 1}</function>", "C(ping|{\"a\": 1})");
     check("qwen_xml", "<function=\n", "T(<function=\n)");
+    check("qwen_xml", "<function=edit><parameter=note> null\n</parameter><parameter=mixed>          null</parameter></function>",
+          "C(edit|{\"note\": null, \"mixed\": \"          null\"})");
+    check("qwen_xml", "<function=edit><parameter=note>                                                                null</parameter></function>",
+          "C(edit|{\"note\": \"                                                                null\"})");
+    check("invoke",
+          "<invoke name=\"f\"><parameter name=\"a\" string=\"false\">1</parameter><parameter name=\"b\" string=\"true\">1</parameter></invoke>",
+          "C(?f|{\"a\": 1, \"b\": \"1\"})");
     check("qwen_xml", "<function=edit><parameter=any>[x]</parameter><parameter=mixed>3.5</parameter></function>",
           "C(edit|{\"any\": \"[x]\", \"mixed\": \"3.5\"})");
     check("qwen_xml", "<tool_call><function=nope><parameter=k>1</parameter></function></tool_call>", "C(?nope|{\"k\": \"1\"})");
