@@ -59,7 +59,9 @@ static tc_match head_tags(const tc_tags *t, const char *p, size_t n, size_t at, 
     h->name_at = at;
     h->body = TC_BODY_TAGS;
     for (size_t i = at; i < n && i - at <= TC_MAX_NAME; i++) {
-        if (mid && tc_starts(p + i, n - i, t->fn_mid, true) == TC_YES) {
+        tc_match m = mid ? tc_starts(p + i, n - i, t->fn_mid, final) : TC_NO;
+        if (m == TC_WAIT) return m;
+        if (m == TC_YES) {
             h->n_name = i - at;
             h->len = i + mid;
             return has_name_char(p + at, i - at) ? TC_YES : TC_NO;
