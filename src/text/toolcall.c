@@ -8,8 +8,6 @@
 #include <string.h>
 
 enum { ROUTE_NONE, ROUTE_NAME, ROUTE_FUNCTION, ROUTE_ARGS };
-enum { MAX_SPACE_BYTES = 4096 };
-
 /* ---- events ---- */
 
 static void emit(m5_toolcall *p, m5_toolcall_event_kind kind, m5_slice text, bool flag)
@@ -33,61 +31,6 @@ static void flush_args(m5_toolcall *p)
     p->n_args++;
     if (!p->muted) emit(p, M5_TOOLCALL_ARGS, m5_buf_view(&p->args), false);
     m5_buf_clear(&p->args);
-}
-
-/* ---- content ---- */
-
-static void put_char(m5_toolcall *p, char c)
-{
-    if (tc_space(c)) {
-        if (p->space.n >= MAX_SPACE_BYTES) {
-            m5_buf_append(&p->text, p->space.p, p->space.n);
-            m5_buf_clear(&p->space);
-        }
-        m5_buf_putc(&p->space, c);
-    } else {
-        m5_buf_append(&p->text, p->space.p ? p->space.p : "", p->space.n);
-        m5_buf_clear(&p->space);
-        m5_buf_putc(&p->text, c);
-    }
-    p->tick = c == '`';
-    if (c == '\n') {
-        p->bol = true;
-        p->fence_info = false;
-    } else if (c != ' ' && c != '\t') {
-        p->bol = false;
-    }
-    if (p->fence_info && c == '`') p->fence = 0; /* a code span on one line, no block */
-}
-
-void tc_content(m5_toolcall *p, const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++) put_char(p, s[i]);
-}
-
-/* At the beginning of a line: a run of three or more opens or closes a fenced block. Returns the bytes to go out, 0 while undecided. */
-static size_t fence_at(m5_toolcall *p, const char *w, size_t n, tc_match *m)
-{
-    size_t run = 0;
-    *m = TC_NO;
-    while (run < n && w[run] == w[0]) run++;
-    if (run == n && !p->final) {
-        *m = TC_WAIT;
-        return 0;
-    }
-    if (run < 3) return 1;
-    if (!p->fence) {
-        p->fence = w[0];
-        p->n_fence = run;
-        tc_content(p, w, run);
-        p->fence_info = w[0] == '`';
-        *m = TC_YES;
-    } else if (p->fence == w[0] && run >= p->n_fence && (run == n || tc_space(w[run]))) {
-        p->fence = 0;
-        tc_content(p, w, run);
-        *m = TC_YES;
-    }
-    return run;
 }
 
 void tc_take(m5_toolcall *p, size_t n)
@@ -183,7 +126,7 @@ void tc_end(m5_toolcall *p, bool complete)
         emit(p, M5_TOOLCALL_END, (m5_slice){0}, complete);
     }
     p->state = TC_AFTER;
-    p->bol = true;
+    p->bol = p->fence_bol = true;
     m5_slice spill = m5_buf_view(&p->spill);
     if (spill.n && !p->muted) tc_content(p, spill.p, spill.n);
     reset_call(p);
@@ -423,9 +366,13 @@ static bool step_text(m5_toolcall *p)
         const char *w = p->in.p + p->at;
         size_t n = p->in.n - p->at, len = 0;
         tc_match m = TC_NO;
-        bool calls = p->tools && !p->fence && !p->tick;
+        bool calls = p->tools && !p->tick;
         if (calls) m = tc_starts_any(w, n, p->f->starts, p->final, &len);
-        bool bare = calls && m == TC_NO && p->f->bare && p->bol && !tc_space(w[0]);
+        if (m == TC_YES && p->fence) {
+            tc_hold(p);
+            m = TC_NO;
+        }
+        bool bare = calls && m == TC_NO && !len && p->f->bare && p->bol && !p->fence && !tc_space(w[0]);
         if (m == TC_YES || bare) {
             tc_head h;
             tc_match is = tc_head_read(p, &h);
@@ -437,8 +384,8 @@ static bool step_text(m5_toolcall *p)
             if (m == TC_NO) len = 0;
         }
         if (m == TC_WAIT) return false;
-        if (!len && p->bol && (w[0] == '`' || w[0] == '~')) {
-            len = fence_at(p, w, n, &m);
+        if (!len && p->fence_bol && (w[0] == '`' || w[0] == '~')) {
+            len = tc_fence(p, w, n, &m);
             if (m == TC_WAIT) return false;
             if (m == TC_YES) {
                 p->at += len;
@@ -466,7 +413,7 @@ static bool step(m5_toolcall *p)
 static bool out_of_memory(const m5_toolcall *p)
 {
     return p->failed || p->in.failed || p->text.failed || p->space.failed || p->raw.failed || p->name.failed || p->args.failed || p->spill.failed ||
-           p->inner.failed || p->par.failed || p->value.failed || tj_failed(&p->outer) || tj_failed(&p->root);
+           p->inner.failed || p->held.failed || p->par.failed || p->value.failed || tj_failed(&p->outer) || tj_failed(&p->root);
 }
 
 static int run(m5_toolcall *p)
@@ -499,7 +446,7 @@ int m5_toolcall_new(m5_toolcall **out, const m5_toolcall_args *args, m5_error *e
     p->parallel = args->parallel;
     p->fn = args->fn;
     p->arg = args->arg;
-    p->bol = true;
+    p->bol = p->fence_bol = true;
     int rc = args->prefix.n ? m5_toolcall_push(p, args->prefix.p, args->prefix.n) : 0;
     if (rc) {
         m5_toolcall_free(p);
@@ -512,7 +459,7 @@ int m5_toolcall_new(m5_toolcall **out, const m5_toolcall_args *args, m5_error *e
 void m5_toolcall_free(m5_toolcall *p)
 {
     if (!p) return;
-    m5_buf *const all[] = {&p->in, &p->text, &p->space, &p->raw, &p->name, &p->args, &p->spill, &p->inner, &p->par, &p->value};
+    m5_buf *const all[] = {&p->in, &p->text, &p->space, &p->raw, &p->name, &p->args, &p->spill, &p->inner, &p->held, &p->par, &p->value};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) m5_buf_free(all[i]);
     tj_deinit(&p->outer);
     tj_deinit(&p->root);
@@ -579,6 +526,7 @@ int m5_toolcall_finish(m5_toolcall *p)
     if (p->n_tail) m5_buf_puts(&p->in, "\xEF\xBF\xBD");
     p->n_tail = 0;
     int rc = run(p);
+    if (!rc && tc_unhold(p)) rc = run(p);
     while (!rc && (p->in_call || p->in.n)) {
         switch (p->state) {
         case TC_JSON: close_json(p, false); break;
@@ -597,7 +545,7 @@ int m5_toolcall_finish(m5_toolcall *p)
     if (rc) return rc;
     m5_buf_append(&p->text, p->space.p ? p->space.p : "", p->space.n);
     flush_text(p);
-    return p->text.failed ? M5_ERR_NOMEM : M5_OK;
+    return out_of_memory(p) ? M5_ERR_NOMEM : M5_OK;
 }
 
 int m5_toolcall_count(const m5_toolcall *p)

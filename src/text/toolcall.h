@@ -10,7 +10,8 @@
  * - Nothing fails and nothing is lost: a broken call becomes the best valid one (quotes, commas, closers and Python spellings are repaired, missing
  * ends supplied), text that is no call stays content, and text in the middle of a call that belongs to nothing follows the call as content.
  * - White space between content and a call, and between calls, is dropped; so are stray closing marks after a call. All other content is kept.
- * - In a fenced code block or right behind a backtick an opening mark is content.
+ * - In a fenced code block, or right behind the backtick that opens a code span, an opening mark is content. A block that is not closed is none:
+ * whole calls of declared functions at its end are calls when the answer is over.
  * - A call of an undeclared function is reported with known = false. Formats without marks take an object or f(...) for a call only at the beginning
  * of a line and only with a declared name. With no tools at all everything is content.
  * - With parallel = false only the first call is reported; later ones are read over, without events. */

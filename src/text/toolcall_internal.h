@@ -2,6 +2,7 @@
 /* Inside of the tool-call parser: what its files share. Not for other rooms (they use text/toolcall.h).
  *
  *   toolcall        the parser: content, marks, beginning and end of calls, calls written as JSON objects, events
+ *   toolcall_content  content: white space, code blocks
  *   toolcall_head   what stands behind an opening mark: which body, which name
  *   toolcall_tags   bodies of tags: <function=..><parameter=..> and kin
  *   toolcall_json   any JSON-like text -> valid JSON, as a stream: also Python literals and Gemma's form
@@ -142,11 +143,15 @@ struct m5_toolcall {
 
     int state;
     bool final;
-    m5_buf text, space; /* content to go out; white space that goes out only with content behind it */
-    bool bol, tick;     /* at the beginning of a line; behind a backtick */
-    char fence;         /* inside a fenced block: its character */
+    m5_buf text, space;  /* content to go out; white space that goes out only with content behind it */
+    bool bol, fence_bol; /* at the beginning of a line; a fence may stand here */
+    bool tick;           /* right behind the backtick that opens a code span */
+    int n_tick;          /* backticks on this line */
+    char fence;          /* inside a fenced block: its character */
     size_t n_fence;
     bool fence_info; /* on the opening line */
+    bool holding;    /* behind a mark inside a fenced block, */
+    m5_buf held;     /* which is kept: a block that is never closed was none, and the call is real */
 
     /* the call being read */
     bool begun, muted, is_bare, inside, list; /* inside: behind an opening mark without its end yet */
@@ -175,8 +180,13 @@ struct m5_toolcall {
 
 /* Reads n bytes of the window away, into raw while the call has not begun. */
 void tc_take(m5_toolcall *p, size_t n);
-void tc_content(m5_toolcall *p, const char *s, size_t n); /* content from outside of the window */
-void tc_begin(m5_toolcall *p);                            /* name is set */
+void tc_content(m5_toolcall *p, const char *s, size_t n);
+/* Where a fence may stand: a run of three or more opens or closes a block. TC_YES: it was read. Else the bytes that are content, 0 while undecided.
+ */
+size_t tc_fence(m5_toolcall *p, const char *w, size_t n, tc_match *m);
+void tc_hold(m5_toolcall *p);   /* a mark inside a block */
+bool tc_unhold(m5_toolcall *p); /* the answer is over inside a block: true when the held text is read again, as calls */
+void tc_begin(m5_toolcall *p);  /* name is set */
 void tc_end(m5_toolcall *p, bool complete);
 const m5_json *tc_find(const m5_toolcall *p, m5_slice name, bool *known); /* parameters of a declared function */
 /* Brings a name as written into the form it is declared in: trims, and drops "functions." and ":0" unless declared with them. */

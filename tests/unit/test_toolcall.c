@@ -166,6 +166,13 @@ static void test_content(void)
     check("hermes", "So:\n```\n<tool_call>{\"name\": \"ping\"}</tool_call>\n```\n<tool_call>{\"name\": \"ping\"}</tool_call>",
           "T(So:\n```\n<tool_call>{\"name\": \"ping\"}</tool_call>\n```)C(ping|{})");
     check("hermes", "```x``` <tool_call>{\"name\": \"ping\"}</tool_call>", "T(```x```)C(ping|{})");
+    check("hermes", "run `ls`<tool_call>{\"name\": \"ping\"}</tool_call>", "T(run `ls`)C(ping|{})");
+    check("hermes", "1. ```sh\n   ls\n   ```\n<tool_call>{\"name\": \"ping\"}</tool_call>", "T(1. ```sh\n   ls\n   ```)C(ping|{})");
+    check("hermes", "So: ```sh\nls\n```\n<tool_call>{\"name\": \"ping\"}</tool_call>\n", "T(So: ```sh\nls\n```)C(ping|{})");
+    check("hermes", "```\nls\n\n<tool_call>{\"name\": \"ping\"}</tool_call> and more",
+          "T(```\nls\n\n<tool_call>{\"name\": \"ping\"}</tool_call> and more)");
+    check("hermes", "```\nls\n<tool_call>{\"name\": \"pi", "T(```\nls\n<tool_call>{\"name\": \"pi)");
+    check("hermes", "```\n<tool_call>{\"name\": \"nope\"}</tool_call>\n", "T(```\n<tool_call>{\"name\": \"nope\"}</tool_call>\n)");
     check("hermes", "<tool_call>{\"city\": \"B\"}</tool_call> no", "T(<tool_call>{\"city\": \"B\"}</tool_call> no)");
     check("hermes", "a </tool_call> b", "T(a </tool_call> b)");
     check("hermes", "\xFF\xE2\x82z\xF0\x9F\x99\x82", "T(\xEF\xBF\xBD\xEF\xBF\xBDz\xF0\x9F\x99\x82)");
