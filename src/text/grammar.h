@@ -67,6 +67,20 @@ int32_t m5_gb_text_until(m5_gb *b, m5_slice end);
 /* Takes the nodes reachable from root; the builder may only be freed afterwards. */
 int m5_gb_finish(m5_gb *b, int32_t root, m5_grammar **out, m5_error *err);
 
+/* ---- tool calls ---- */
+struct m5_toolcall_format; /* text/toolcall.h */
+typedef struct m5_grammar_tool_args {
+    const struct m5_toolcall_format *format;
+    const m5_json *tools;      /* the request's list, its items wrapped as {"type": "function", "function": {..}} or bare */
+    const char *name;          /* only this function may be called; NULL: any of the list */
+    bool parallel;             /* more calls may follow the first */
+    const m5_tokenizer *vocab; /* whose control tokens spell the format's marks; may be NULL */
+} m5_grammar_tool_args;
+/* An answer that is a call (or calls) of the tools, with arguments under their schemas, in the wire format; nothing before and nothing behind. The
+ * list of loosened keywords names function and place. Errors: as above; M5_ERR_NOTFOUND for a name that is not in the list, M5_ERR_FORMAT for no
+ * tools. */
+int m5_grammar_from_tool_calls(m5_grammar **out, const m5_grammar_tool_args *args, m5_error *err);
+
 /* ---- vocabulary: every token's bytes, prepared once per tokenizer ---- */
 typedef struct m5_grammar_vocab m5_grammar_vocab;
 /* Owner: caller; outlives its matchers. Control tokens and tokens without bytes never match text; end tokens (m5_tokenizer_stop_ids) are allowed

@@ -81,6 +81,27 @@ uint32_t m5_g_frame_push(g_auto *a, uint32_t parent, uint32_t pc, uint32_t count
 
 /* ---- states ---- */
 
+/* Inside a member's free name? Its call is the nearest one but for a few that the name itself makes. */
+static bool in_key(const g_auto *a, uint32_t frame)
+{
+    for (int i = 0; i < 8 && frame > G_FRAME_BOTTOM; i++) {
+        const g_inst *in = &a->g->inst[a->frame[frame].pc];
+        if (in->op == G_OP_CALL && in->flags) return in->flags & G_CALL_KEY;
+        frame = a->frame[frame].parent;
+    }
+    return false;
+}
+
+uint32_t m5_g_level(const g_auto *a, uint32_t state)
+{
+    uint32_t level = 0;
+    for (uint32_t i = 0; i < a->state[state].n; i++) {
+        uint32_t l = a->frame[a->config[a->state[state].off + i].frame].level;
+        if (l > level) level = l;
+    }
+    return level;
+}
+
 uint32_t m5_g_intern(g_auto *a, g_config *c, size_t n)
 {
     if (!n || a->rc) return G_STATE_DEAD;
@@ -100,7 +121,7 @@ uint32_t m5_g_intern(g_auto *a, g_config *c, size_t n)
         memmove(c + lo + 1, c + lo, (i - lo) * sizeof *c);
         c[lo] = x;
     }
-    uint32_t h = (uint32_t)n, flags = 0;
+    uint32_t h = (uint32_t)n, flags = 0, n_key = 0;
     for (size_t i = 0; i < n; i++) {
         h = mix(mix(h, c[i].pc), c[i].frame);
         flags |= c[i].pc == G_PC_ACCEPT ? G_ST_ACCEPT : c[i].pc == G_PC_ESCAPE ? G_ST_ESCAPE : G_ST_BYTES;
@@ -109,6 +130,8 @@ uint32_t m5_g_intern(g_auto *a, g_config *c, size_t n)
         const g_state *s = &a->state[i];
         if (s->hash == h && s->n == n && memcmp(a->config + s->off, c, n * sizeof *c) == 0) return i;
     }
+    for (size_t i = 0; i < n; i++) n_key += in_key(a, c[i].frame);
+    if (n_key) flags |= G_ST_KEY;
     size_t old = a->n_state_head;
     if (table_bytes(a) > HARD_BYTES) return fail(a, M5_ERR_LIMIT);
     if (!m5_g_grow(&a->state, a->n_state, &a->cap_state, 1, sizeof *a->state) || !grow_heads(&a->state_head, &a->n_state_head, a->n_state) ||
@@ -332,6 +355,7 @@ int m5_g_auto_new(g_auto **out, const m5_grammar *g, m5_grammar_vocab *v)
     a->g = g;
     a->vocab = v;
     a->soft_bytes = SOFT_BYTES;
+    for (uint32_t pc = 0; pc < g->n_inst; pc++) a->has_keys |= g->inst[pc].op == G_OP_CALL && (g->inst[pc].flags & G_CALL_KEY);
     int rc = tables_init(a);
     if (rc == 0) {
         a->start = m5_g_close(a, &(g_config){g->start, G_FRAME_ROOT}, 1);

@@ -29,7 +29,8 @@
 typedef enum g_kind { G_FAIL, G_EMPTY, G_LIT, G_SET, G_SEQ, G_ALT, G_REP, G_REF, G_GUARD } g_kind;
 enum {
     G_NODE_NEST = 1, /* REF: a level deeper; G_GUARD lets pass below G_LEVEL only */
-    G_NODE_STR = 2   /* REP: the characters of a JSON string */
+    G_NODE_STR = 2,  /* REP: the characters of a JSON string */
+    G_NODE_KEY = 4   /* REF: a member's name that is not declared, so that it must not come twice */
 };
 typedef struct g_node { /* children have smaller numbers than their parents */
     uint8_t kind, flags;
@@ -170,7 +171,7 @@ int32_t m5_g_schema(m5_gb *b, const m5_json *schema, const char *where);
 
 /* ---- program ---- */
 typedef enum g_op { G_OP_BYTE, G_OP_SET, G_OP_JMP, G_OP_SPLIT, G_OP_CALL, G_OP_REP, G_OP_RET, G_OP_GUARD } g_op;
-enum { G_CALL_NEST = 1 };
+enum { G_CALL_NEST = 1, G_CALL_KEY = 2 };
 typedef struct g_inst {
     uint8_t op, flags, lo, hi; /* BYTE: a byte in lo..hi, then the next instruction */
     uint32_t a;                /* SET: set; JMP, CALL: target; SPLIT: index into split; REP: index into rep */
@@ -215,7 +216,7 @@ typedef struct g_frame {
 typedef struct g_config {
     uint32_t pc, frame;
 } g_config;
-enum { G_ST_ACCEPT = 1, G_ST_ESCAPE = 2, G_ST_BYTES = 4 };
+enum { G_ST_ACCEPT = 1, G_ST_ESCAPE = 2, G_ST_BYTES = 4, G_ST_KEY = 8 /* maybe in a free key or right before it */ };
 typedef struct g_state {
     uint32_t off, n; /* configurations */
     uint32_t trans;  /* row of transitions + 1, 0 = none yet */
@@ -279,6 +280,7 @@ struct g_auto {
     g_resolved **resolved;
     size_t n_resolved, cap_resolved;
     size_t extra_bytes; /* recipes, resolved lists */
+    bool has_keys;      /* the program knows free keys */
     size_t soft_bytes;  /* of all tables; above, the next call collects */
     /* closure */
     g_config *work;
@@ -299,6 +301,13 @@ struct m5_matcher {
     g_auto *a;
     uint32_t state;
     bool ended;
+    /* The free keys of the objects that are open, each with its opening quote; the one being written (declared ones get in as well, which does no
+     * harm). */
+    m5_buf keys, key, scratch;
+    struct g_key {
+        uint32_t level, off, n;
+    } * used;
+    size_t n_used, cap_used;
     m5_matcher *prev, *next;
 };
 
@@ -312,6 +321,8 @@ uint32_t m5_g_step(g_auto *a, uint32_t state, uint8_t byte);
 uint32_t m5_g_close(g_auto *a, const g_config *start, size_t n);
 uint32_t m5_g_intern(g_auto *a, g_config *c, size_t n);
 uint32_t m5_g_frame_push(g_auto *a, uint32_t parent, uint32_t pc, uint32_t count);
+/* The deepest level of a state's configurations. */
+uint32_t m5_g_level(const g_auto *a, uint32_t state);
 /* Drops every state that no matcher stands in once the tables are large. May renumber states: not during a walk. */
 int m5_g_collect(g_auto *a);
 
@@ -343,6 +354,8 @@ struct m5_grammar_vocab {
         int32_t id;
     } * longer; /* plain tokens of more, by characters */
     size_t n_longer;
+    int32_t *quoted; /* tokens with two quotes or more */
+    size_t n_quoted;
     uint32_t other_chars; /* most characters of a JSON string in one other token */
     uint32_t other_open;  /* most brackets in one token */
     uint32_t max_depth;

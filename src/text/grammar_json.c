@@ -161,11 +161,14 @@ static int32_t hex(m5_gb *b, const char *ranges)
     return m5_g_set(b, &s);
 }
 
-/* What may follow a backslash: no lone surrogates, since such a text is not JSON for strict readers. */
+/* What may follow a backslash: no lone surrogates, since such a text is not JSON for strict readers, and no U+0000, which many cannot take. */
 static int32_t escape(m5_gb *b)
 {
     int32_t x = hex(b, "09afAF"), x2 = m5_g_seq2(b, x, x), d = hex(b, "ddDD");
-    int32_t basic = m5_g_seq3(b, hex(b, "09acefACEF"), x, x2), below = m5_g_seq3(b, d, hex(b, "07"), x2);
+    int32_t some = hex(b, "19afAF"), zero = m5_g_lit(b, "0", 1),
+            low = m5_g_seq2(b, zero, m5_g_alt2(b, m5_g_seq2(b, zero, some), m5_g_seq2(b, some, x)));
+    int32_t basic = m5_g_alt2(b, m5_g_seq3(b, hex(b, "19acefACEF"), x, x2), m5_g_seq2(b, zero, m5_g_alt2(b, low, m5_g_seq2(b, some, x2))));
+    int32_t below = m5_g_seq3(b, d, hex(b, "07"), x2);
     int32_t pair[] = {d, hex(b, "89abAB"), x2, m5_g_lit(b, "\\u", 2), d, hex(b, "cfCF"), x2};
     int32_t all[] = {basic, below, m5_gb_seq(b, pair, 7)};
     return m5_g_alt2(b, hex(b, "\"\"\\\\//bbffnnrrtt"), m5_g_seq2(b, m5_g_lit(b, "u", 1), m5_gb_alt(b, all, 3)));
@@ -271,10 +274,11 @@ static void value_rules(m5_gb *b)
     int32_t object = b->json[G_JSON_OBJECT] = m5_g_rule_new(b);
     int32_t array = b->json[G_JSON_ARRAY] = m5_g_rule_new(b);
     int32_t inner = m5_g_ref(b, value, G_NODE_NEST), colon = m5_g_seq2(b, m5_g_lit(b, ":", 1), m5_g_opt(b, m5_g_lit(b, " ", 1)));
+    int32_t key = string < 0 ? -1 : m5_g_ref(b, (int32_t)b->node[string].a, G_NODE_KEY);
     int32_t nested = m5_g_seq2(b, m5_g_guard(b), m5_g_alt2(b, m5_g_ref(b, object, 0), m5_g_ref(b, array, 0)));
     int32_t all[] = {nested, string, number, m5_g_lit(b, "true", 4), m5_g_lit(b, "false", 5), m5_g_lit(b, "null", 4)};
     m5_g_rule_set(b, value, m5_gb_alt(b, all, 6));
-    m5_g_rule_set(b, object, list_of(b, "{", m5_g_seq3(b, string, colon, inner), "}"));
+    m5_g_rule_set(b, object, list_of(b, "{", m5_g_seq3(b, key, colon, inner), "}"));
     m5_g_rule_set(b, array, list_of(b, "[", inner, "]"));
     m5_g_block_end(b);
 }

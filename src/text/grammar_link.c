@@ -246,7 +246,9 @@ static int emit_node(linker *l, int32_t i)
     case G_REF:
         if (!m5_g_grow(&l->patch, l->n_patch, &l->cap_patch, 1, sizeof *l->patch)) return no_memory(l->err);
         l->patch[l->n_patch++] = l->g->n_inst;
-        return emit(l, (g_inst){.op = G_OP_CALL, .flags = n->flags & G_NODE_NEST ? G_CALL_NEST : 0, .a = n->a});
+        return emit(l, (g_inst){.op = G_OP_CALL,
+                                .flags = (uint8_t)((n->flags & G_NODE_NEST ? G_CALL_NEST : 0) | (n->flags & G_NODE_KEY ? G_CALL_KEY : 0)),
+                                .a = n->a});
     }
     return 0;
 }
@@ -323,7 +325,7 @@ static void tail_calls(m5_grammar *g)
 {
     for (uint32_t pc = 0; pc < g->n_inst; pc++) {
         g_inst *in = &g->inst[pc];
-        if (in->op != G_OP_CALL || (in->flags & G_CALL_NEST)) continue;
+        if (in->op != G_OP_CALL || in->flags) continue;
         uint32_t next = pc + 1, hops = 0;
         while (g->inst[next].op == G_OP_JMP && hops++ < 64) next = g->inst[next].a;
         const g_block *to = m5_g_block_of(g, in->a);

@@ -15,6 +15,7 @@ enum {
     MAX_SEGMENT = 32, /* repetition frames above a call */
     DENSE = 1500,     /* tokens from which on a list is kept as bits */
     MAX_FORCED = 4096,
+    MAX_KEYS = 4096,        /* remembered at a time */
     SHARED_BYTES = 64 << 20 /* of the vocabulary's own table */
 };
 
@@ -432,6 +433,14 @@ int m5_matcher_copy(m5_matcher **out, const m5_matcher *m, m5_error *err)
     if (rc) return rc;
     c->state = m->state;
     c->ended = m->ended;
+    m5_buf_append(&c->keys, m->keys.p ? m->keys.p : "", m->keys.n);
+    m5_buf_append(&c->key, m->key.p ? m->key.p : "", m->key.n);
+    if (c->keys.failed || c->key.failed || !m5_g_grow(&c->used, 0, &c->cap_used, m->n_used, sizeof *c->used)) {
+        m5_matcher_free(c);
+        return m5_error_set(err, M5_ERR_NOMEM, "out of memory for a matcher");
+    }
+    if (m->n_used) memcpy(c->used, m->used, m->n_used * sizeof *c->used);
+    c->n_used = m->n_used;
     *out = c;
     return 0;
 }
@@ -446,6 +455,10 @@ void m5_matcher_free(m5_matcher *m)
     }
     if (m->next) m->next->prev = m->prev;
     m5_grammar_unref(m->g);
+    m5_buf_free(&m->keys);
+    m5_buf_free(&m->key);
+    m5_buf_free(&m->scratch);
+    m5_free(m->used);
     m5_free(m);
 }
 
@@ -453,6 +466,9 @@ void m5_matcher_reset(m5_matcher *m)
 {
     m->state = m->a->start;
     m->ended = false;
+    m5_buf_clear(&m->keys);
+    m5_buf_clear(&m->key);
+    m->n_used = 0;
 }
 
 static int begin(m5_matcher *m)
@@ -487,6 +503,81 @@ static void or_plain(const m5_grammar_vocab *v, uint64_t *bits, size_t n_words, 
     for (size_t i = 0; room > G_PLAIN_STEPS && !all && i < v->n_longer && v->longer[i].chars <= room; i++) or_ids(bits, n_words, &v->longer[i].id, 1);
 }
 
+/* ---- keys of free objects: each only once, since readers differ in what they make of a second one ---- */
+
+/* One step was taken, to the state s. Where memory is short a key is forgotten. */
+static void track_key(m5_matcher *m, uint32_t s, uint8_t byte)
+{
+    const g_auto *a = m->a;
+    uint32_t flags = a->state[s].flags;
+    if (flags & G_ST_KEY) {
+        if (m->key.n || byte == '"') m5_buf_putc(&m->key, (char)byte);
+        return;
+    }
+    if (!m->key.n && !m->n_used) return;
+    uint32_t level = m5_g_level(a, s);
+    while (m->n_used && m->used[m->n_used - 1].level > level) m->keys.n = m->used[--m->n_used].off;
+    if (m->key.n && !m->key.failed && m->n_used < MAX_KEYS && m5_g_grow(&m->used, m->n_used, &m->cap_used, 1, sizeof *m->used)) {
+        m->used[m->n_used] = (struct g_key){level, (uint32_t)m->keys.n, (uint32_t)m->key.n};
+        m5_buf_append(&m->keys, m->key.p, m->key.n);
+        m->n_used += !m->keys.failed;
+    }
+    m5_buf_clear(&m->key);
+}
+
+/* Would these bytes end a key that its object has? */
+static bool repeats_key(m5_matcher *m, const char *p, size_t n)
+{
+    g_auto *a = m->a;
+    size_t n_used = m->n_used;
+    uint32_t s = m->state;
+    if (!n_used) return false;
+    m5_buf_clear(&m->scratch);
+    m5_buf_append(&m->scratch, m->key.p ? m->key.p : "", m->key.n);
+    for (size_t i = 0; i < n && (s = m5_g_step(a, s, (uint8_t)p[i])) != G_STATE_DEAD && !m->scratch.failed; i++) {
+        if (a->state[s].flags & G_ST_KEY) {
+            if (m->scratch.n || p[i] == '"') m5_buf_putc(&m->scratch, p[i]);
+            continue;
+        }
+        uint32_t level = m5_g_level(a, s);
+        while (n_used && m->used[n_used - 1].level > level) n_used--;
+        for (size_t k = n_used; m->scratch.n && k-- > 0 && m->used[k].level == level;) {
+            if (m->used[k].n == m->scratch.n && memcmp(m->keys.p + m->used[k].off, m->scratch.p, m->scratch.n) == 0) return true;
+        }
+        m5_buf_clear(&m->scratch);
+    }
+    return false;
+}
+
+static bool descend(const g_trie *t, const char *p, size_t n, uint32_t *node);
+
+/* Takes the tokens out of the mask that would end a key which the object has: those that begin with the rest of such a key, and any with two quotes.
+ */
+static void drop_used_keys(m5_matcher *m, uint64_t *bits, size_t n_words)
+{
+    const m5_grammar_vocab *v = m->a->vocab;
+    uint32_t level = m5_g_level(m->a, m->state), node;
+    bool inside = m->a->state[m->state].flags & G_ST_KEY;
+    for (size_t i = m->n_used; inside && i-- > 0 && m->used[i].level >= level;) {
+        const char *k = m->keys.p + m->used[i].off;
+        uint32_t n = m->used[i].n;
+        if (m->used[i].level != level || n < m->key.n || memcmp(k, m->key.p ? m->key.p : "", m->key.n) != 0) continue;
+        m5_buf_clear(&m->scratch);
+        m5_buf_append(&m->scratch, k + m->key.n, n - m->key.n);
+        m5_buf_putc(&m->scratch, '"');
+        if (m->scratch.failed || !descend(&v->other, m->scratch.p, m->scratch.n, &node)) continue;
+        for (uint32_t x = v->other.node[node].tok; x < v->other.node[v->other.node[node].skip].tok; x++) {
+            int32_t id = v->other.ids[x];
+            if ((size_t)id >> 6 < n_words) bits[id >> 6] &= ~((uint64_t)1 << (id & 63));
+        }
+    }
+    for (size_t i = 0; i < v->n_quoted; i++) {
+        int32_t id = v->quoted[i];
+        if ((size_t)id >> 6 >= n_words || !(bits[id >> 6] >> (id & 63) & 1)) continue;
+        if (repeats_key(m, v->bytes.p + v->off[id], v->off[id + 1] - v->off[id])) bits[id >> 6] &= ~((uint64_t)1 << (id & 63));
+    }
+}
+
 int m5_matcher_mask(m5_matcher *m, uint64_t *bits, size_t n_words, m5_error *err)
 {
     g_auto *a = m->a;
@@ -514,6 +605,7 @@ int m5_matcher_mask(m5_matcher *m, uint64_t *bits, size_t n_words, m5_error *err
         if (p->resolved) or_ids(bits, n_words, p->resolved->ids, p->resolved->n_ids);
     }
     bool can_end = a->state[m->state].flags & G_ST_ACCEPT;
+    if (m->n_used) drop_used_keys(m, bits, n_words);
     if (can_end) or_ids(bits, n_words, v->ends, (size_t)v->n_ends);
     for (size_t i = 0; i < n_words; i++) {
         if (bits[i]) return 0;
@@ -531,7 +623,11 @@ static int accept_bytes(m5_matcher *m, const char *p, size_t n, m5_error *err)
         if (a->rc) return report(a, err);
         if (s == G_STATE_DEAD) return m5_error_set(err, M5_ERR_ARG, "the grammar forbids byte 0x%02x here", (unsigned)(uint8_t)p[i]);
     }
-    m->state = s;
+    if (repeats_key(m, p, n)) return m5_error_set(err, M5_ERR_ARG, "a member that the object has already");
+    for (size_t i = 0; i < n; i++) { /* the steps are known now */
+        m->state = m5_g_step(a, m->state, (uint8_t)p[i]);
+        if (a->has_keys) track_key(m, m->state, (uint8_t)p[i]);
+    }
     return 0;
 }
 

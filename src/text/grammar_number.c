@@ -190,7 +190,11 @@ bool m5_g_json_number_in(m5_gb *b, const g_bounds *r, int32_t *out)
     static const decimal zero = {0};
     decimal lo = {0}, hi = {0};
     int most = r->digits >= 0 ? r->digits : MAX_FRACTION;
+    char text[24];
     if ((r->has_lo && !spell(r->lo, &lo)) || (r->has_hi && !spell(r->hi, &hi))) return false;
+    /* More digits than a double holds could round to an excluded bound. */
+    int whole = write_digits(text, lo.whole > hi.whole ? lo.whole : hi.whole), exact = whole < 15 ? 15 - whole : 0;
+    if ((r->open_lo || r->open_hi) && most > exact) most = exact;
     bool below = !r->has_lo || r->lo < 0, above = !r->has_hi || r->hi > 0 || (r->hi == 0 && !r->open_hi);
     int32_t all[2];
     size_t n = 0;

@@ -73,6 +73,13 @@ static int32_t nested(schema_ctx *c, int32_t node)
     return m5_g_ref(c->b, m5_g_rule_set(c->b, m5_g_rule_new(c->b), node), G_NODE_NEST);
 }
 
+static int32_t free_key(schema_ctx *c, int32_t node)
+{
+    if (c->b->err.code || node < 0) return -1;
+    const g_node *n = &c->b->node[node];
+    return m5_g_ref(c->b, n->kind == G_REF ? (int32_t)n->a : m5_g_rule_set(c->b, m5_g_rule_new(c->b), node), G_NODE_KEY);
+}
+
 static int32_t guarded(schema_ctx *c, int32_t node)
 {
     return m5_g_seq2(c->b, m5_g_guard(c->b), node);
@@ -185,7 +192,7 @@ static void collect_extra(schema_ctx *c, const m5_json *s, object *o)
         m5_slice *names = m5_alloc(M5_MEM_TEXT, (o->n + 1) * sizeof *names);
         for (size_t i = 0; names && i < o->n; i++) names[i] = o->m[i].name;
         int32_t key = key_from_names(c, s);
-        if (key < 0) key = names ? m5_g_json_key_but(b, names, o->n) : m5_g_fail(b, M5_ERR_NOMEM, "out of memory for a grammar");
+        if (key < 0) key = names ? free_key(c, m5_g_json_key_but(b, names, o->n)) : m5_g_fail(b, M5_ERR_NOMEM, "out of memory for a grammar");
         int32_t value = more && m5_json_typeof(more) == M5_JSON_OBJECT ? enter_key(c, more, "additionalProperties", (m5_slice){0}) : any_value(c);
         all[n++] = m5_g_seq3(b, key, colon(c), nested(c, value));
         m5_free(names);
@@ -396,9 +403,14 @@ static int32_t number_node(schema_ctx *c, const m5_json *s, bool integer)
 
 static unsigned type_bit(m5_slice name)
 {
-    static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
-    for (unsigned i = 0; i < 7; i++) {
-        if (m5_slice_is(name, names[i])) return 1u << i;
+    /* The last ones are Python's words, which tool lists made by hand have. */
+    static const struct {
+        const char *name;
+        unsigned bit;
+    } names[] = {{"null", T_NULL}, {"boolean", T_BOOL}, {"integer", T_INT}, {"number", T_NUM}, {"string", T_STR}, {"array", T_ARR}, {"object", T_OBJ},
+                 {"any", T_ANY},   {"bool", T_BOOL},    {"int", T_INT},     {"float", T_NUM},  {"str", T_STR},    {"list", T_ARR},  {"dict", T_OBJ}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (m5_slice_is(name, names[i].name)) return names[i].bit;
     }
     return 0;
 }
@@ -586,21 +598,28 @@ int32_t m5_g_schema_node(schema_ctx *c, const m5_json *s)
     return r;
 }
 
+bool m5_g_schema_init(schema_ctx *c)
+{
+    c->b->cut_left_cycles = true;
+    c->owned = m5_json_new_array();
+    return c->owned != NULL;
+}
+
+void m5_g_schema_deinit(schema_ctx *c)
+{
+    if (c->path.failed) m5_g_fail(c->b, M5_ERR_NOMEM, "out of memory for a grammar");
+    m5_json_unref(c->owned);
+    m5_free(c->memo);
+    m5_buf_free(&c->path);
+}
+
 int32_t m5_g_schema(m5_gb *b, const m5_json *schema, const char *where)
 {
     if (b->err.code) return -1;
     if (!schema) return m5_g_ref(b, m5_g_json(b, G_JSON_VALUE), 0);
-    schema_ctx c = {.b = b, .root = schema, .where = where ? where : "", .owned = m5_json_new_array()};
-    int32_t r = -1;
-    b->cut_left_cycles = true;
-    if (!c.owned) {
-        m5_g_fail(b, M5_ERR_NOMEM, "out of memory for a grammar");
-    } else {
-        r = m5_g_schema_ref(&c, schema); /* the root may be referred to */
-    }
-    if (c.path.failed) r = m5_g_fail(b, M5_ERR_NOMEM, "out of memory for a grammar");
-    m5_json_unref(c.owned);
-    m5_free(c.memo);
-    m5_buf_free(&c.path);
-    return r;
+    schema_ctx c = {.b = b, .root = schema, .where = where ? where : ""};
+    /* The root may be referred to: it is a rule. */
+    int32_t r = m5_g_schema_init(&c) ? m5_g_schema_ref(&c, schema) : m5_g_fail(b, M5_ERR_NOMEM, "out of memory for a grammar");
+    m5_g_schema_deinit(&c);
+    return b->err.code ? -1 : r;
 }

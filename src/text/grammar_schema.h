@@ -23,6 +23,9 @@ typedef struct schema_ctx {
     size_t n_schema, n_merge;
 } schema_ctx;
 
+/* b, root, where and path stand; false: out of memory. */
+bool m5_g_schema_init(schema_ctx *c);
+void m5_g_schema_deinit(schema_ctx *c);
 void m5_g_schema_note(schema_ctx *c, const char *keyword);
 size_t m5_g_schema_enter(schema_ctx *c, const char *key, size_t n);
 void m5_g_schema_leave(schema_ctx *c, size_t back);

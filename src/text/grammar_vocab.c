@@ -94,7 +94,8 @@ static int build(m5_grammar_vocab *v)
              *other = m5_alloc(M5_MEM_TEXT, (size_t)v->n_vocab * sizeof *other + 1);
     size_t n_plain = 0, n_other = 0;
     v->longer = m5_alloc(M5_MEM_TEXT, (size_t)v->n_vocab * sizeof *v->longer + 1);
-    int rc = plain && other && v->longer ? 0 : M5_ERR_NOMEM;
+    v->quoted = m5_alloc(M5_MEM_TEXT, (size_t)v->n_vocab * sizeof *v->quoted + 1);
+    int rc = plain && other && v->longer && v->quoted ? 0 : M5_ERR_NOMEM;
     for (int i = 0; i <= G_PLAIN_STEPS + 1 && rc == 0; i++) {
         if (!(v->upto[i] = m5_calloc(M5_MEM_TEXT, v->n_words + 1, sizeof *v->upto[i]))) rc = M5_ERR_NOMEM;
     }
@@ -102,8 +103,12 @@ static int build(m5_grammar_vocab *v)
         sort_key k = {v->bytes.p + v->off[id], v->off[id + 1] - v->off[id], id};
         if (!k.n || k.n > MAX_TOKEN_BYTES) continue;
         if (k.n > v->max_depth) v->max_depth = k.n;
-        uint32_t open = 0, chars = plain_chars(k.p, k.n);
-        for (size_t i = 0; i < k.n; i++) open += k.p[i] == '{' || k.p[i] == '[';
+        uint32_t open = 0, quotes = 0, chars = plain_chars(k.p, k.n);
+        for (size_t i = 0; i < k.n; i++) {
+            open += k.p[i] == '{' || k.p[i] == '[';
+            quotes += k.p[i] == '"';
+        }
+        if (quotes > 1) v->quoted[v->n_quoted++] = id;
         if (open > v->other_open) v->other_open = open;
         if (!chars) {
             uint32_t c = string_chars(k.p, k.n);
@@ -204,6 +209,7 @@ void m5_grammar_vocab_free(m5_grammar_vocab *v)
     m5_free(v->other.ids);
     for (int i = 0; i <= G_PLAIN_STEPS + 1; i++) m5_free(v->upto[i]);
     m5_free(v->longer);
+    m5_free(v->quoted);
     m5_free(v->ends);
     m5_g_local_table_clear(&v->locals);
     m5_free(v->locals.slot);
