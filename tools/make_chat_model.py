@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a tiny random hybrid model (Qwen3.5 layout) with a byte-level tokenizer and a ChatML template, for end-to-end tests.
 
-Standard library only, so that tests make it on the spot: tools/make_chat_model.py FOLDER [--seed N] [--layers N]
+Standard library only, so that tests make it on the spot: tools/make_chat_model.py FOLDER [--seed N] [--layers N] [--thinking]
 The text it produces is noise; what it is for is everything around the text.
 """
 import argparse
@@ -19,6 +19,18 @@ TEMPLATE = (
     "{%- if tools %}<|im_start|>system\n# Tools\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}"
     "{%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+# Thoughts that the prompt opens, and tool calls in the XML form of Qwen3.5.
+THINKING_TEMPLATE = (
+    "{%- if tools %}<|im_start|>system\n<tools>\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}</tools>\nTo call one, write:\n<tool_call>\n"
+    "<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n</tool_call><|im_end|>\n{% endif %}"
+    "{%- for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{%- if message.reasoning_content %}<think>\n{{ message.reasoning_content }}\n</think>\n\n{% endif %}{{ message.content }}"
+    "{%- for call in message.tool_calls or [] %}<tool_call>\n<function={{ call.function.name }}>\n"
+    "{%- for k, v in call.function.arguments.items() %}<parameter={{ k }}>\n{{ v if v is string else v | tojson }}\n</parameter>\n{% endfor %}"
+    "</function>\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "{%- if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% if enable_thinking is false %}{{ '\n</think>\n\n' }}{% endif %}{% endif %}"
 )
 
 
@@ -98,7 +110,7 @@ class Weights:
             f.write(struct.pack("<Q", len(text)) + text + data)
 
 
-def make(folder, seed=7, n_layer=4, n_ctx=40960):
+def make(folder, seed=7, n_layer=4, n_ctx=40960, thinking=False):
     os.makedirs(folder, exist_ok=True)
     tok = tokenizer()
     n_vocab = len(tok["model"]["vocab"]) + len(SPECIALS)
@@ -139,7 +151,7 @@ def make(folder, seed=7, n_layer=4, n_ctx=40960):
         "config.json": config,
         "generation_config.json": {"eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]]},
         "tokenizer.json": tok,
-        "tokenizer_config.json": {"eos_token": "<|im_end|>", "bos_token": None, "add_bos_token": False, "chat_template": TEMPLATE},
+        "tokenizer_config.json": {"eos_token": "<|im_end|>", "bos_token": None, "add_bos_token": False, "chat_template": THINKING_TEMPLATE if thinking else TEMPLATE},
     }
     for name, value in files.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
@@ -151,5 +163,6 @@ if __name__ == "__main__":
     ap.add_argument("folder")
     ap.add_argument("--seed", type=int, default=7)
     ap.add_argument("--layers", type=int, default=4)
+    ap.add_argument("--thinking", action="store_true", help="a template with thoughts and tool calls")
     args = ap.parse_args()
-    make(args.folder, args.seed, args.layers)
+    make(args.folder, args.seed, args.layers, thinking=args.thinking)

@@ -28,10 +28,13 @@ struct m5_answer {
     m5_think *think;
     m5_toolcall *calls; /* NULL = none */
     m5_stop *stop;
-    m5_loop *loop;       /* NULL = not looked for */
-    m5_matcher *matcher; /* made when the grammar begins */
-    m5_buf decoded;      /* text of one token */
-    m5_buf thought;      /* the open thought, kept where calls may hide in it */
+    m5_loop *loop;           /* NULL = not looked for */
+    m5_matcher *matchers[2]; /* those the answer still fits; made when the grammar begins */
+    int n_matcher;
+    uint64_t *other_mask; /* of the second one */
+    bool matched;         /* they were made */
+    m5_buf decoded;       /* text of one token */
+    m5_buf thought;       /* the open thought, kept where calls may hide in it */
 
     m5_ids queue; /* tokens to be put next */
     size_t n_put;
@@ -218,11 +221,23 @@ static void queue_ids(m5_answer *a, const m5_ids *ids)
         if (m5_ids_push(&a->queue, ids->p[i])) fail(a, M5_ERR_NOMEM, "out of memory for an answer");
 }
 
+static void drop_matcher(m5_answer *a, int i)
+{
+    m5_matcher_free(a->matchers[i]);
+    a->n_matcher--;
+    if (i < a->n_matcher) a->matchers[i] = a->matchers[a->n_matcher];
+    a->matchers[a->n_matcher] = NULL;
+}
+
+/* Of several forms those that the token does not fit are out. */
 static void match(m5_answer *a, int32_t id)
 {
     m5_error why = {0};
-    int rc = m5_matcher_accept(a->matcher, id, &why);
-    if (rc) fail(a, rc, why.text);
+    for (int i = a->n_matcher - 1; i >= 0; i--) {
+        int rc = m5_matcher_accept(a->matchers[i], id, &why);
+        if (rc && (rc != M5_ERR_ARG || a->n_matcher == 1)) fail(a, rc, why.text);
+        if (rc) drop_matcher(a, i);
+    }
 }
 
 static unsigned accept(void *ctx, int32_t id, bool is_end)
@@ -242,12 +257,12 @@ static unsigned accept(void *ctx, int32_t id, bool is_end)
     bool aside = m5_think_push(a->think, id, text, forced && was_inside);
     bool inside = m5_think_inside(a->think);
     a->in_answer = !aside && !inside;
-    if (id == w->open_id && aside && !inside && w->open_rest.n && a->plan->grammar) {
+    if (id == w->open_id && aside && !inside && w->open_rest.n && a->plan->n_grammar) {
         queue_ids(a, &w->open_rest); /* a grammar waits behind the thought; no other kind of block may come before it */
     } else if (matching && !inside) {
         match(a, id);
     }
-    if (was_inside && !inside && !forced && a->plan->grammar && id == w->close_id) queue_ids(a, &w->after);
+    if (was_inside && !inside && !forced && a->plan->n_grammar && id == w->close_id) queue_ids(a, &w->after);
     if (a->in_answer && a->loop && !a->loop_period) a->loop_period = m5_loop_push(a->loop, id, text);
     return aside ? free_of_charge : 0;
 }
@@ -294,43 +309,72 @@ static m5_control_say put_queued(m5_answer *a, uint64_t *mask, int32_t *forced)
     return M5_CONTROL_FORCE;
 }
 
-static m5_control_say next_by_grammar(m5_answer *a, uint64_t *mask, int32_t *forced)
+static int begin_matching(m5_answer *a, m5_error *err)
+{
+    const m5_answer_plan *p = a->plan;
+    a->matched = true;
+    for (int i = 0; i < p->n_grammar; i++) {
+        int rc = m5_matcher_new(&a->matchers[i], p->grammars[i], p->vocab, err);
+        if (rc) return rc;
+        a->n_matcher++;
+    }
+    return 0;
+}
+
+/* What any of the matchers allows. */
+static int union_mask(m5_answer *a, uint64_t *mask, m5_error *err)
+{
+    size_t n_words = ((size_t)a->plan->n_vocab + 63) / 64;
+    int rc = m5_matcher_mask(a->matchers[0], mask, n_words, err);
+    if (rc || a->n_matcher < 2) return rc;
+    if (!a->other_mask) a->other_mask = m5_calloc(M5_MEM_REQUEST, n_words, sizeof *mask);
+    if (!a->other_mask) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for a token mask");
+    rc = m5_matcher_mask(a->matchers[1], a->other_mask, n_words, err);
+    for (size_t i = 0; i < n_words && !rc; i++) mask[i] |= a->other_mask[i];
+    return rc;
+}
+
+/* The tokens that must come next go into the queue. Returns how many, or an error. */
+static int jump(m5_answer *a, m5_error *err)
 {
     enum { CAP_JUMP = 256 };
-    const m5_answer_plan *p = a->plan;
-    m5_error why = {0};
-    size_t n_words = ((size_t)p->n_vocab + 63) / 64;
-    int rc = a->matcher ? 0 : m5_matcher_new(&a->matcher, p->grammar, p->vocab, &why);
-    *forced = 0;
-    if (rc) goto failed;
-    if (m5_matcher_is_complete(a->matcher)) return M5_CONTROL_END;
-    /* Before the answer begins, a model that opens its thoughts itself may do so. */
+    int32_t ids[CAP_JUMP];
+    if (a->n_matcher != 1) return 0;
+    int n = m5_matcher_forced(a->matchers[0], a->plan->wire->tok, ids, CAP_JUMP, err);
+    if (n <= 0) return n;
+    queue_ids(a, &(m5_ids){ids, (size_t)n, (size_t)n});
+    a->queue_matched = true;
+    return n;
+}
+
+/* Before its answer begins, a model that opens its thoughts itself may do so. */
+static bool may_open(const m5_answer *a)
+{
     m5_think_stats st;
     m5_think_get_stats(a->think, &st);
-    bool may_think =
-        p->think.close && p->wire->open_id >= 0 && st.n_block == 0 && m5_think_answer_empty(a->think) && m5_think_forbidden(a->think) < 0;
-    if (!may_think) {
-        int32_t ids[CAP_JUMP];
-        int n = m5_matcher_forced(a->matcher, p->wire->tok, ids, CAP_JUMP, &why);
-        if (n < 0) {
-            rc = n;
-            goto failed;
-        }
-        m5_ids jump = {ids, (size_t)n, (size_t)n};
-        if (n > 0) {
-            queue_ids(a, &jump);
-            a->queue_matched = true;
-            return put_queued(a, mask, forced);
-        }
+    return a->plan->think.close && a->plan->think.open_id >= 0 && st.n_block == 0 && m5_think_answer_empty(a->think) &&
+           m5_think_forbidden(a->think) < 0;
+}
+
+static m5_control_say next_by_grammar(m5_answer *a, uint64_t *mask, int32_t *forced)
+{
+    m5_error why = {0};
+    bool complete = true, open = may_open(a);
+    int rc = a->matched ? 0 : begin_matching(a, &why);
+    *forced = 0;
+    for (int i = 0; i < a->n_matcher && !rc; i++) complete &= m5_matcher_is_complete(a->matchers[i]);
+    if (!rc && complete) return M5_CONTROL_END;
+    int n = rc || open ? 0 : jump(a, &why);
+    if (n > 0) return put_queued(a, mask, forced);
+    if (!rc) rc = n < 0 ? n : union_mask(a, mask, &why);
+    if (rc) {
+        fail(a, rc, why.text);
+        return M5_CONTROL_END;
     }
-    rc = m5_matcher_mask(a->matcher, mask, n_words, &why);
-    if (rc) goto failed;
-    if (may_think) mask[p->wire->open_id / 64] |= (uint64_t)1 << (p->wire->open_id % 64);
+    int32_t id = a->plan->think.open_id;
+    if (open) mask[id / 64] |= (uint64_t)1 << (id % 64);
     a->matching = true;
     return M5_CONTROL_MASK;
-failed:
-    fail(a, rc, why.text);
-    return M5_CONTROL_END;
 }
 
 static m5_control_say next(void *ctx, int n_room, uint64_t *mask, int32_t *forced)
@@ -350,7 +394,7 @@ static m5_control_say next(void *ctx, int n_room, uint64_t *mask, int32_t *force
         close_thought(a, why, n_room);
         return put_queued(a, mask, forced);
     }
-    if (a->plan->grammar) return next_by_grammar(a, mask, forced);
+    if (a->plan->n_grammar) return next_by_grammar(a, mask, forced);
     int32_t not_this = m5_think_forbidden(a->think);
     return not_this >= 0 ? mask_one(a, mask, not_this, false) : M5_CONTROL_FREE;
 }
@@ -391,8 +435,7 @@ static void finish(m5_answer *a, const m5_event *ev)
 {
     m5_buf tail = {0};
     m5_error late = {0};
-    m5_matcher_free(a->matcher);
-    a->matcher = NULL;
+    while (a->n_matcher > 0) drop_matcher(a, a->n_matcher - 1);
     m5_buf_clear(&a->decoded);
     m5_decoder_flush(a->decoder, &a->decoded);
     if (a->decoded.n) m5_think_push(a->think, -1, m5_buf_view(&a->decoded), true);
@@ -458,7 +501,8 @@ void m5_answer_free(m5_answer *a)
     m5_toolcall_free(a->calls);
     m5_stop_free(a->stop);
     m5_loop_free(a->loop);
-    m5_matcher_free(a->matcher);
+    while (a->n_matcher > 0) drop_matcher(a, a->n_matcher - 1);
+    m5_free(a->other_mask);
     m5_ids_free(&a->queue);
     m5_buf_free(&a->decoded);
     m5_buf_free(&a->thought);

@@ -33,7 +33,8 @@ typedef struct m5_answer_plan {
     bool loops;           /* look for loops in the answer */
     const m5_json *tools; /* NULL = no calls */
     bool parallel_calls;
-    m5_grammar *grammar; /* owned; NULL = none */
+    m5_grammar *grammars[2]; /* owned; the answer matches one of them: the form asked for, calls */
+    int n_grammar;           /* 0 = none */
     m5_grammar_vocab *vocab;
     const char *const *stop;
     int n_stop;

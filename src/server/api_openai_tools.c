@@ -94,8 +94,6 @@ int m5_openai_tools(m5_turn *t, const m5_json *o, m5_api_error *ae)
     if (t->legacy_functions) t->parallel_calls = false;
     if (choose(t, t->legacy_functions ? "function_call" : "tool_choice", m5_json_get(o, t->legacy_functions ? "function_call" : "tool_choice"), ae))
         return -1;
-    if (t->choice == M5_TOOLS_REQUIRED || t->choice == M5_TOOLS_NAMED)
-        return m5_api_fail(ae, 400, "tool_choice", "this server supports tool_choice 'auto' and 'none' only");
     if (m5_json_len(t->tools) == 0 || t->choice == M5_TOOLS_NONE) {
         m5_json_unref(t->tools);
         t->tools = NULL;

@@ -35,11 +35,13 @@ static void write_report(const m5_run_ctx *run, m5_buf *out, const m5_answer_rep
         m5_buf_putc(out, '}');
     }
     if (r->loop_period) m5_buf_printf(out, ",\"loop_period\":%d", r->loop_period);
-    size_t n = p->grammar ? m5_grammar_n_loosened(p->grammar) : 0;
-    for (size_t i = 0; i < n; i++) {
-        const char *what = m5_grammar_loosened(p->grammar, i);
-        m5_buf_puts(out, i ? "," : ",\"loosened\":[");
-        m5_json_write_str(out, what, strlen(what));
+    size_t n = 0;
+    for (int g = 0; g < p->n_grammar; g++) {
+        for (size_t i = 0; i < m5_grammar_n_loosened(p->grammars[g]); i++, n++) {
+            const char *what = m5_grammar_loosened(p->grammars[g], i);
+            m5_buf_puts(out, n ? "," : ",\"loosened\":[");
+            m5_json_write_str(out, what, strlen(what));
+        }
     }
     if (n) m5_buf_putc(out, ']');
 }

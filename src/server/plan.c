@@ -149,14 +149,29 @@ static int structure_grammar(const m5_turn *t, m5_grammar **out, m5_error *err)
     return rc;
 }
 
+/* The forms that the answer may have: a call where one is required; the form asked for, or a call, where tools may be called; else the form asked
+ * for. */
 static int plan_form(m5_wire *wire, const m5_turn *t, m5_answer_plan *out, m5_api_error *ae)
 {
     m5_error err = {0};
-    int rc = structure_grammar(t, &out->grammar, &err);
-    if (!rc && out->grammar) rc = m5_wire_vocab(wire, &out->vocab, &err);
+    bool required = t->choice == M5_TOOLS_REQUIRED || t->choice == M5_TOOLS_NAMED;
+    const char *param = t->structure_param ? t->structure_param : "";
+    int rc = 0;
+    if (!required && t->structure != M5_STRUCTURE_NONE) {
+        rc = structure_grammar(t, &out->grammars[0], &err);
+        if (!rc) out->n_grammar++;
+    }
+    if (!rc && out->tools && (required || out->n_grammar)) {
+        m5_grammar_tool_args args = {.format = wire->format, .tools = t->tools, .name = t->tool_name, .vocab = wire->tok};
+        args.parallel = t->parallel_calls && t->choice != M5_TOOLS_NAMED;
+        rc = m5_grammar_from_tool_calls(&out->grammars[out->n_grammar], &args, &err);
+        if (!rc) out->n_grammar++;
+        if (rc) param = "tools";
+    }
+    if (!rc && out->n_grammar) rc = m5_wire_vocab(wire, &out->vocab, &err);
     if (!rc) return 0;
     m5_api_fail_from(ae, &err);
-    snprintf(ae->param, sizeof ae->param, "%s", t->structure_param ? t->structure_param : "");
+    snprintf(ae->param, sizeof ae->param, "%s", param);
     return -1;
 }
 
@@ -167,7 +182,7 @@ static int plan_hint(const m5_wire *wire, const m5_turn *t, m5_answer_plan *out,
     m5_error err = {0};
     const char *text = "";
     out->hint_text = "";
-    if (t->hints != M5_HINTS_AUTO || !out->think_known || out->grammar || out->tools) return 0;
+    if (t->hints != M5_HINTS_AUTO || !out->think_known || out->n_grammar || out->tools) return 0;
     m5_ask_form form = m5_ask_find_form(m5_ask_last_user(m5_json_get(t->vars, "messages")), &text);
     if (form == M5_ASK_NONE || !*text) return 0;
     if (m5_tokenize(wire->tok, &out->hint, text, strlen(text), M5_SPECIAL_NONE, false, &err)) return m5_api_fail_from(ae, &err);
@@ -194,6 +209,6 @@ int m5_turn_plan(m5_wire *wire, const m5_turn *t, int n_ctx, bool inside, bool n
 
 void m5_answer_plan_deinit(m5_answer_plan *plan)
 {
-    m5_grammar_unref(plan->grammar);
+    for (int i = 0; i < plan->n_grammar; i++) m5_grammar_unref(plan->grammars[i]);
     m5_ids_free(&plan->hint);
 }

@@ -28,11 +28,11 @@ def free_port():
 
 
 class Server:
-    def __init__(self, *options, model=None, wait=True):
+    def __init__(self, *options, model=None, wait=True, thinking=False):
         self.tmp = tempfile.TemporaryDirectory(prefix="m5-e2e-")
         if model is None:
             model = os.path.join(self.tmp.name, "tiny-chat")
-            make_chat_model.make(model)
+            make_chat_model.make(model, thinking=thinking)
         self.port = free_port()
         self.log = open(os.path.join(self.tmp.name, "log"), "w+b")
         command = [*EMULATOR, BINARY, "serve", "--model", model, "--port", str(self.port), "--threads", "2", "--cache-dir", os.path.join(self.tmp.name, "state"), *options]

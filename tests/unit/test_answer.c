@@ -360,7 +360,8 @@ static void test_grammars(void)
 {
     m5_error err = {0};
     m5_answer_plan p = plan_of(true, -1);
-    p.grammar =
+    p.n_grammar = 1;
+    p.grammars[0] =
         grammar_of("{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"integer\"}},\"required\":[\"ab\"],\"additionalProperties\":false}");
     T_CHECK(m5_wire_vocab(wire, &p.vocab, &err) == 0, "%s", err.text);
     for (int logprobs = 0; logprobs < 2; logprobs++) {
@@ -392,7 +393,7 @@ static void test_grammars(void)
     go(&p, &r, "why never} 7\5", &s);
     T_CHECK(strncmp(s.out.p, "{wh}{\"ab\":", 10) == 0, "%s", s.out.p);
     m5_buf_free(&s.out);
-    m5_grammar_unref(p.grammar);
+    m5_grammar_unref(p.grammars[0]);
 }
 
 /* Any sequence of tokens gives deltas in a sane order, whatever the rules are. */
