@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""m5-infer beside llama.cpp on the same GGUF files: alternating runs, medians, ratios, shares of what the machine can do.
+"""m5-infer beside llama.cpp and its forks on the same GGUF files: alternating runs, medians, ratios, shares of what the machine can do.
 
-    bench/compare.py --peer /path/to/llama-bench MODEL.gguf [MODEL.gguf ...] [--threads 2] [--rounds 3] [--out docs/bench]
+    bench/compare.py MODEL.gguf [MODEL.gguf ...] [--threads 2] [--rounds 3] [--depth 0,4096] [--out docs/bench]
+                     [--peer "llama.cpp=/path/to/llama-bench" --peer "ik_llama.cpp=/path/to/its/llama-bench -rtr 1"]
 
-The peer is looked for on PATH and in the Python packages of this interpreter when not given. Shares: decode = bytes of weights, KV and recurrent state that one token
-reads and writes x tokens/s over the read bandwidth measured in the same minutes; prefill = 2 x non-embedding weights x tokens/s over the measured integer peak.
-Standard library only; a plot needs matplotlib.
+Without --peer llama-bench is looked for on PATH and in the Python packages of this interpreter; --peer "" measures m5-infer alone. Every round runs each program once
+on each file. Shares: decode = bytes of weights, KV and recurrent state that one token reads and writes x tokens/s over the read bandwidth measured in the same minutes;
+prefill = 2 x non-embedding weights x tokens/s over the measured integer peak. --append adds to the rows of an earlier OUT.json. Standard library only; a plot needs
+matplotlib.
 """
 import argparse
 import json
 import os
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -44,8 +47,9 @@ def ours(binary, model, a):
 
 
 def theirs(peer, model, a):
-    out = json.loads(run([peer, "-m", model, "-t", str(a.threads), "-p", str(a.prompt), "-n", str(a.gen), "-d", ",".join(map(str, a.depth)), "-fa", "1", "-r", "1", "-o", "json"]))
-    return {("pp" if r["n_prompt"] else "tg", r["n_depth"]): r["avg_ts"] for r in out}
+    out = json.loads(run([*peer, "-m", model, "-t", str(a.threads), "-p", str(a.prompt), "-n", str(a.gen), "-fa", "1", "-r", "1", "-o", "json",
+                          *(["-d", ",".join(map(str, a.depth))] if a.depth != [0] else [])]))
+    return {("pp" if r["n_prompt"] else "tg", r.get("n_depth", 0)): r["avg_ts"] for r in out}
 
 
 def ceilings(binary, threads):
@@ -66,15 +70,53 @@ def traffic(binary, model):
     return weights + 2 * d["memory"]["row_bytes"], d["memory"]["kv_bytes_per_token_f16"], macs
 
 
-def median_rows(rounds):
-    return {k: statistics.median(r[k] for r in rounds) for k in rounds[0]}
+def parse_peer(text):
+    name, _, command = text.partition("=")
+    return name, shlex.split(command)
+
+
+def cell(value, form="%.1f"):
+    return form % value if value else "-"
+
+
+def measure(a, peers, model, fixed):
+    """One round: every program once, and what the machine could do in the same minutes."""
+    bytes_fixed, kv, macs = fixed
+    top, mine = ceilings(a.binary, a.threads), ours(a.binary, model, a)
+    others = {name: theirs(command, model, a) for name, command in peers.items()}
+    rows = {}
+    for (test, depth), speed in mine.items():
+        used = speed * (bytes_fixed + kv * (depth + a.gen / 2)) / top["read_bytes_s"] if test == "tg" else 2 * macs * speed / top["int_ops_s"]
+        r = {"m5": speed, "share": used, "bandwidth": top["read_bytes_s"], "int_peak": top["int_ops_s"]}
+        if depth and (test, 0) in mine:
+            r["to_depth_0"] = speed / mine[test, 0]
+        for name, rates in others.items():
+            if (test, depth) in rates:
+                r["peer " + name] = rates[test, depth]
+                r["ratio " + name] = speed / rates[test, depth]
+        rows[test, depth] = r
+    return rows
+
+
+def compare(a, peers, model):
+    """Rows of one file: medians over the rounds, of ratios and shares too, since the machine's speed drifts from round to round."""
+    fixed = traffic(a.binary, model)
+    rounds = [measure(a, peers, model, fixed) for _ in range(a.rounds)]
+    rows = []
+    for test, depth in rounds[0]:
+        name = "%s%d%s" % (test, a.prompt if test == "pp" else a.gen, "@%d" % depth if depth else "")
+        r = {"model": os.path.basename(model), "test": name, "rounds": a.rounds}
+        for k in rounds[0][test, depth]:
+            r[k] = statistics.median(x[test, depth][k] for x in rounds)
+        rows.append(r)
+    return rows
 
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("models", nargs="+")
     ap.add_argument("--binary", default=os.path.join(ROOT, "build", "release", "m5-infer"))
-    ap.add_argument("--peer", default=find_peer())
+    ap.add_argument("--peer", action="append", help="NAME=COMMAND of a llama-bench, with options of its own if need be; may be repeated")
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--prompt", type=int, default=512)
@@ -82,34 +124,35 @@ def main():
     ap.add_argument("--depth", type=lambda s: [int(x) for x in s.split(",")], default=[0])
     ap.add_argument("--isa", help="highest instruction set for m5-infer")
     ap.add_argument("--out", help="writes OUT.json and, with matplotlib, OUT.png")
+    ap.add_argument("--append", action="store_true", help="keep the rows that OUT.json already has")
     a = ap.parse_args()
-    if not a.peer:
-        sys.exit("llama-bench was not found; give it with --peer")
+    if a.peer is None:
+        found = find_peer()
+        if not found:
+            sys.exit("llama-bench was not found; give it with --peer")
+        a.peer = ["llama.cpp=" + shlex.quote(found)]
+    peers = dict(parse_peer(p) for p in a.peer if p)
+    print("| file | test | m5-infer tok/s | share of ceiling | to depth 0 |" + "".join(" %s | ratio |" % n for n in peers))
+    print("| --- | --- |" + " ---: |" * (3 + 2 * len(peers)))
     results = []
-    print("| file | test | m5-infer tok/s | llama.cpp tok/s | ratio | share of ceiling |")
-    print("| --- | --- | ---: | ---: | ---: | ---: |")
     for model in a.models:
-        bytes_fixed, kv, macs = traffic(a.binary, model)
-        mine, peer, top = [], [], []
-        for _ in range(a.rounds):
-            top.append(ceilings(a.binary, a.threads))
-            mine.append(ours(a.binary, model, a))
-            peer.append(theirs(a.peer, model, a))
-        m, p = median_rows(mine), median_rows(peer)
-        bandwidth = statistics.median(t["read_bytes_s"] for t in top)
-        peak = statistics.median(t["int_ops_s"] for t in top)
-        for test, depth in m:
-            used = m[test, depth] * (bytes_fixed + kv * (depth + a.gen / 2)) / bandwidth if test == "tg" else 2 * macs * m[test, depth] / peak
-            name = "%s%d%s" % (test, a.prompt if test == "pp" else a.gen, "@%d" % depth if depth else "")
-            other = p.get((test, depth))
-            print("| %s | %s | %.1f | %s | %s | %.0f %% |" % (os.path.basename(model), name, m[test, depth], "%.1f" % other if other else "-", "%.2f" % (m[test, depth] / other) if other else "-", 100 * used),
-                  flush=True)
-            results.append({"model": os.path.basename(model), "test": name, "m5": m[test, depth], "peer": other, "share": used, "bandwidth": bandwidth, "int_peak": peak})
+        for r in compare(a, peers, model):
+            results.append(r)
+            print("| %s | %s | %.1f | %.0f %% | %s |" % (r["model"], r["test"], r["m5"], 100 * r["share"], cell(r.get("to_depth_0"), "%.2f"))
+                  + "".join(" %s | %s |" % (cell(r.get("peer " + n)), cell(r.get("ratio " + n), "%.2f")) for n in peers), flush=True)
+    print("read %.1f GB/s, 8-bit %.0f Gop/s (medians)" % (statistics.median(r["bandwidth"] for r in results) / 1e9, statistics.median(r["int_peak"] for r in results) / 1e9))
     if a.out:
-        os.makedirs(os.path.dirname(os.path.abspath(a.out)), exist_ok=True)
-        with open(a.out + ".json", "w") as f:
-            json.dump({"threads": a.threads, "rounds": a.rounds, "results": results}, f, indent=1)
-        plot(a.out + ".png", results)
+        save(a, results)
+
+
+def save(a, results):
+    os.makedirs(os.path.dirname(os.path.abspath(a.out)), exist_ok=True)
+    if a.append and os.path.exists(a.out + ".json"):
+        with open(a.out + ".json") as f:
+            results = json.load(f)["results"] + results
+    with open(a.out + ".json", "w") as f:
+        json.dump({"threads": a.threads, "rounds": a.rounds, "results": results}, f, indent=1)
+    plot(a.out + ".png", results)
 
 
 def plot(path, results):
@@ -119,12 +162,17 @@ def plot(path, results):
         import matplotlib.pyplot as plt
     except ImportError:
         return
-    rows = [r for r in results if r["peer"]]
-    fig, ax = plt.subplots(figsize=(8, 0.5 + 0.4 * len(rows)))
-    labels = ["%s %s" % (r["model"].replace(".gguf", ""), r["test"]) for r in rows]
-    ax.barh(labels, [r["m5"] / r["peer"] for r in rows], color="#3b6ea5")
+    names = list(dict.fromkeys(k for r in results for k in r if k.startswith("ratio ")))
+    rows = [r for r in results if any(n in r for n in names)]
+    fig, ax = plt.subplots(figsize=(8, 1 + 0.42 * len(rows)))
+    for i, name in enumerate(names):
+        at = [(k + (i - (len(names) - 1) / 2) * 0.38, r[name]) for k, r in enumerate(rows) if name in r]
+        bars = ax.barh([y for y, _ in at], [v for _, v in at], height=0.36, label="over " + name.removeprefix("ratio "), color=("#3b6ea5", "#d08a3c", "#6a9f58")[i % 3])
+        ax.bar_label(bars, fmt="%.2f", padding=2, fontsize=8)
+    ax.set_yticks(range(len(rows)), ["%s %s" % (r["model"].replace(".gguf", ""), r["test"]) for r in rows])
     ax.axvline(1, color="#888", linewidth=1)
-    ax.set_xlabel("m5-infer over llama.cpp, tokens/s (1 = equal)")
+    ax.set_xlabel("m5-infer, tokens/s (1 = equal)")
+    ax.legend(loc="lower right")
     ax.invert_yaxis()
     fig.tight_layout()
     fig.savefig(path, dpi=110)
