@@ -326,6 +326,7 @@ int main(int argc, char **argv)
     test_names();
     test_cost();
     test_ngram();
+    for (int i = 1; i < argc && strchr(argv[i], '/'); i++) test_family(argv[i], argv[i]); /* by hand: any model */
     int n = argc > 1 ? atoi(argv[1]) : (int)(sizeof families / sizeof families[0]);
     for (int i = 0; i < n; i++) {
         char path[512];
@@ -335,6 +336,6 @@ int main(int argc, char **argv)
         if (i < 2) test_quiet(path);
     }
     printf("%ld answers compared; %ld of %ld drafted tokens right\n", n_compared, n_right, n_drafted);
-    T_CHECK(n_right > 1000 && n_drafted > n_right + 1000, "%ld of %ld drafts right", n_right, n_drafted);
+    T_CHECK(n_right > 200 && n_drafted > n_right + 1000, "%ld of %ld drafts right", n_right, n_drafted);
     return t_done();
 }
