@@ -70,7 +70,8 @@ typedef struct m5_engine_options {
     uint64_t cache_disk_bytes; /* budget of that folder; 0 = a tenth of what is free there, at most 16 GiB */
     int checkpoint_every;     /* tokens between checkpoints of a long prompt; 0 = 512 */
     const char *chat_template; /* text used instead of the model's own template; NULL = the model's */
-    m5_spec_params spec;       /* for requests that say nothing; sources 0 = M5_SPEC_AUTO. Requests cannot exceed its k nor use what it turns off */
+    const char *draft_model_path; /* a smaller model of the same vocabulary, for M5_SPEC_MODEL; NULL = none */
+    m5_spec_params spec; /* for requests that say nothing; sources 0 = M5_SPEC_AUTO. Requests cannot exceed its k nor use what it turns off */
 } m5_engine_options;
 
 int m5_engine_open(m5_engine **out, const m5_engine_options *opt, m5_error *err);

@@ -21,7 +21,7 @@ typedef struct m5_cli_opts {
     /* model and engine */
     const char *model, *isa, *kv, *chat_template, *threads;
     int ctx, parallel, queue, chunk, memory_mib, cache_ram_mib, cache_disk_mib, checkpoint_every;
-    const char *cache_dir, *spec;
+    const char *cache_dir, *spec, *draft_model;
     int spec_k;
     bool f32, no_repack;
     /* sampling */

@@ -128,6 +128,7 @@ int m5_cli_engine_options(m5_engine_options *out, const m5_cli_opts *o, m5_cli_l
     int rc = isa_mask(o->isa, &out->cpu_mask);
     m5_error bad = {0};
     out->spec.k = o->spec_k;
+    out->draft_model_path = o->draft_model;
     if (!rc && o->spec && m5_spec_parse(o->spec, &out->spec.sources, &bad)) rc = m5_cli_usage("--spec %s: %s", o->spec, bad.text);
     if (!rc) rc = kv_type(o->kv, o->f32, &out->kv_type);
     if (!rc) rc = one_thread_count(o->threads, &out->n_threads);

@@ -63,7 +63,8 @@ static const option options[] = {
     {"f32", 0, OPT_FLAG, NULL, AT(f32), FORWARD, GROUP_MODEL, 0, 0, "reference arithmetic: activations, keys and values stay 32-bit floats (slow)"},
     {"no-repack", 0, OPT_FLAG, NULL, AT(no_repack), FORWARD, GROUP_MODEL, 0, 0, "use the weights as the file lays them out: loads faster, runs slower"},
     {"spec", 0, OPT_STR, "LIST", AT(spec), ENGINE | CMD_GENERATE, GROUP_MODEL, 0, 0,
-     "where drafts of coming tokens come from: auto (default; debug: off), off, or a list of ngram, mtp; never changes the output"},
+     "where drafts of coming tokens come from: auto (default; debug: off), off, or a list of ngram, mtp, model; never changes the output"},
+    {"draft-model", 0, OPT_STR, "PATH", AT(draft_model), ENGINE | CMD_GENERATE, GROUP_MODEL, 0, 0, "a smaller model of the same vocabulary that drafts (source: model)"},
     {"spec-k", 0, OPT_INT, "N", AT(spec_k), ENGINE | CMD_GENERATE, GROUP_MODEL, 1, M5_SPEC_MAX_K, "longest draft, in tokens (default 12)"},
     {"chat-template", 0, OPT_STR, "FILE", AT(chat_template), ENGINE, GROUP_MODEL, 0, 0, "use this Jinja template instead of the model's own"},
 

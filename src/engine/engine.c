@@ -47,6 +47,8 @@ static int check_options(const m5_engine_options *o, m5_error *err)
     if (o->checkpoint_every < 0) return m5_error_set(err, M5_ERR_ARG, "checkpoints every %d tokens are out of range", o->checkpoint_every);
     if (o->spec.k < 0 || o->spec.k > M5_SPEC_MAX_K)
         return m5_error_set(err, M5_ERR_ARG, "drafts of %d tokens are out of range (1 to %d)", o->spec.k, M5_SPEC_MAX_K);
+    if (o->spec.sources >> M5_SPEC_MODEL & 1 && o->spec.sources != M5_SPEC_AUTO && !o->draft_model_path)
+        return m5_error_set(err, M5_ERR_ARG, "drafts of a model need that model (--draft-model)");
     if (o->n_queue < 0) return m5_error_set(err, M5_ERR_ARG, "queue of %d requests is out of range", o->n_queue);
     if (o->prefill_chunk < 0 || o->prefill_chunk > MAX_CHUNK)
         return m5_error_set(err, M5_ERR_ARG, "prefill chunk of %d rows is out of range (1 to %d)", o->prefill_chunk, MAX_CHUNK);
@@ -71,13 +73,19 @@ static int plan_context(m5_engine *e, const m5_engine_options *o, m5_error *err)
     i->weight_bytes = w->file_bytes;
     i->n_params = w->n_params;
     i->n_ctx_train = w->config.n_ctx_train;
-    uint64_t hold = e->spec.max_k ? m5_model_hold_bytes(e->model) : 0;
+    const m5_model *draft = e->draft ? m5_draft_model_model(e->draft) : NULL;
+    uint64_t hold = e->spec.max_k ? m5_model_hold_bytes(e->model) : 0, per_tok = i->kv_bytes_per_tok;
+    if (draft) {
+        i->weight_bytes += m5_model_weights(draft)->file_bytes;
+        hold += m5_model_hold_bytes(draft) + m5_model_row_bytes(draft);
+        per_tok += m5_model_kv_bytes_per_tok(draft);
+    }
     uint64_t usable = o->memory_bytes ? o->memory_bytes : i->memory_bytes / 100 * 85,
              fixed = i->weight_bytes + (i->row_bytes + hold) * (uint64_t)e->n_parallel;
     uint64_t free_bytes = usable > fixed ? usable - fixed : 0, cache_max = (uint64_t)8 << 30;
     i->cache_ram_bytes = o->no_cache ? 0 : o->cache_ram_bytes ? o->cache_ram_bytes : free_bytes / 4 < cache_max ? free_bytes / 4 : cache_max;
     free_bytes = free_bytes > i->cache_ram_bytes ? free_bytes - i->cache_ram_bytes : 0;
-    uint64_t fits = i->kv_bytes_per_tok ? free_bytes / i->kv_bytes_per_tok / (uint64_t)e->n_parallel : INT_MAX;
+    uint64_t fits = per_tok ? free_bytes / per_tok / (uint64_t)e->n_parallel : INT_MAX;
     if (o->n_ctx > 0) {
         e->n_ctx = o->n_ctx;
         if (w->config.n_ctx_train > 0 && e->n_ctx > w->config.n_ctx_train)
@@ -89,7 +97,7 @@ static int plan_context(m5_engine *e, const m5_engine_options *o, m5_error *err)
     }
     if (e->n_ctx < 2) return m5_error_set(err, M5_ERR_ARG, "context of %d tokens cannot hold a prompt and an answer", e->n_ctx);
     i->n_ctx = e->n_ctx;
-    i->state_bytes = ((uint64_t)e->n_ctx * i->kv_bytes_per_tok + i->row_bytes + hold) * (uint64_t)e->n_parallel;
+    i->state_bytes = ((uint64_t)e->n_ctx * per_tok + i->row_bytes + hold) * (uint64_t)e->n_parallel;
     /* Pages and rows of sequences and of the prompt cache come out of one pool; the cache's checkpoints lie outside, so their budget is left out of
      * it. */
     uint64_t least = i->row_bytes * 2 + (uint64_t)(e->n_ctx < MIN_CTX ? e->n_ctx : MIN_CTX) * i->kv_bytes_per_tok;
@@ -215,13 +223,16 @@ int m5_engine_open(m5_engine **out, const m5_engine_options *o, m5_error *err)
         .progress_ctx = o->progress_ctx,
     };
     if ((rc = m5_model_open(&e->model, o->model_path, &mo, err))) goto out;
-    if ((rc = m5_spec_attach(&e->spec, e->model, e->n_parallel, err))) goto out;
     e->model_id = short_name(o->model_path);
     if (!e->model_id) {
         rc = m5_error_set(err, M5_ERR_NOMEM, "out of memory");
         goto out;
     }
-    if ((rc = open_text(e, o, err)) || (rc = plan_context(e, o, err)) || (rc = open_buffers(e, err))) goto out;
+    if ((rc = open_text(e, o, err))) goto out;
+    if (o->draft_model_path && e->spec.sources >> M5_SPEC_MODEL & 1)
+        rc = m5_draft_model_open(&e->draft, o->draft_model_path, &mo, e->tokenizer, e->n_parallel, e->spec.max_k, err);
+    if (rc || (rc = m5_spec_attach(&e->spec, e->model, e->draft, e->n_parallel, err))) goto out;
+    if ((rc = plan_context(e, o, err)) || (rc = open_buffers(e, err))) goto out;
     if ((rc = m5_prefix_open(&e->prefix, e->model, e->info.cache_ram_bytes, err))) goto out;
     open_store(e, o);
     e->info.family = m5_model_config(e->model)->family;
@@ -268,6 +279,7 @@ void m5_engine_close(m5_engine *e)
         m5_spec_free(&e->slots[i].spec);
     }
     m5_spec_close(&e->spec);
+    m5_draft_model_close(e->draft);
     m5_store_close(e->store);
     m5_prefix_close(e->prefix);
     m5_free(e->slots);

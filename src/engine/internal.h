@@ -95,6 +95,7 @@ struct m5_engine {
     m5_error *run_err;          /* [n_parallel] */
     float *logits;              /* [n_parallel + spec.max_rows, n_vocab] */
     bool hidden_valid;          /* m5_model_hidden_all has the rows of all of the step's runs */
+    m5_draft_model *draft;      /* NULL = none */
     m5_spec spec;
     m5_spec_ask *asks; /* [n_parallel] who decodes in this step */
     uint64_t n_draft_by[M5_SPEC_SOURCES], n_draft_accepted_by[M5_SPEC_SOURCES];

@@ -268,7 +268,7 @@ static void admit(m5_engine *e, m5_slot *s, m5_request *r)
     restore_files(e, s);
     if (r->replay && !again) replay_answers(e, s, r);
     m5_prefix_resume(e->prefix, s->seq, s->ids, s->n_ids, &match);
-    m5_spec_begin(&e->spec, &s->spec, &r->spec, r->n_prompt, s->cap_ids);
+    m5_spec_begin(&e->spec, &s->spec, &r->spec, s->ids, s->n_ids, r->n_prompt, s->cap_ids);
     if (again) return;
     r->n_cached = match.n_resumed;
     log_match(e, s, &match);

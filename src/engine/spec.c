@@ -11,6 +11,8 @@
 enum {
     MAX_ROWS = 64,     /* drafted tokens of one step, over all sequences: beyond, rows cost what they bring */
     EXTRA_HOLD = 4,    /* certain rows that may stand before a full draft; their number is seldom above one */
+    MODEL_BESIDE = 4,  /* rows of the draft model for a row of a prompt, where it is behind */
+    MODEL_SLICE = 64,  /* and in a step that decodes */
     MEASURE_EVERY = 64 /* steps; then one without drafts, so that the cost of plain decoding stays known */
 };
 /* Weight of a new draft against older ones, of one step without use, of what earlier requests saw (in tokens). */
@@ -64,7 +66,7 @@ static bool has(const m5_spec_seq *q, m5_spec_source s)
 void m5_spec_open(m5_spec *sp, const m5_spec_params *p, int n_parallel)
 {
     *sp = (m5_spec){.fixed = p->fixed};
-    unsigned exist = 1u << M5_SPEC_NGRAM | 1u << M5_SPEC_MTP | 1u << M5_SPEC_SCRIPT;
+    unsigned exist = 1u << M5_SPEC_NGRAM | 1u << M5_SPEC_MTP | 1u << M5_SPEC_MODEL | 1u << M5_SPEC_SCRIPT;
     sp->sources = p->sources & M5_SPEC_OFF ? 0 : exist & (p->sources ? p->sources : M5_SPEC_AUTO);
     sp->max_k = !sp->sources ? 0 : p->k <= 0 ? M5_SPEC_DEFAULT_K : p->k < M5_SPEC_MAX_K ? p->k : M5_SPEC_MAX_K;
     sp->max_rows = sp->max_k * n_parallel < MAX_ROWS ? sp->max_k * n_parallel : MAX_ROWS;
@@ -72,19 +74,24 @@ void m5_spec_open(m5_spec *sp, const m5_spec_params *p, int n_parallel)
     m5_spec_cost_init(&sp->cost);
 }
 
-int m5_spec_attach(m5_spec *sp, m5_model *m, int n_parallel, m5_error *err)
+int m5_spec_attach(m5_spec *sp, m5_model *m, m5_draft_model *draft, int n_parallel, m5_error *err)
 {
     const size_t n = (size_t)n_parallel;
+    sp->draft = draft;
     sp->model = m;
     sp->n_vocab = m5_model_config(m)->n_vocab;
     sp->n_embd = m5_model_config(m)->n_embd;
     if (!m5_mtp_present(m)) sp->sources &= ~(1u << M5_SPEC_MTP);
-    if (!(sp->sources >> M5_SPEC_MTP & 1)) return 0;
-    sp->mtp_us = FIRST_MTP;
+    if (!draft) sp->sources &= ~(1u << M5_SPEC_MODEL);
+    if (!(sp->sources & (1u << M5_SPEC_MTP | 1u << M5_SPEC_MODEL))) return 0;
+    sp->mtp_us = sp->model_us = FIRST_MTP;
+    sp->model_asks = m5_calloc(M5_MEM_SCRATCH, n, sizeof *sp->model_asks);
+    sp->model_seqs = m5_calloc(M5_MEM_SCRATCH, n, sizeof *sp->model_seqs);
     sp->mtp_runs = m5_calloc(M5_MEM_SCRATCH, n, sizeof *sp->mtp_runs);
     sp->mtp_asks = m5_calloc(M5_MEM_SCRATCH, n, sizeof *sp->mtp_asks);
     sp->mtp_drafts = m5_calloc(M5_MEM_SCRATCH, n * (size_t)sp->max_k, sizeof *sp->mtp_drafts);
-    if (!sp->mtp_runs || !sp->mtp_asks || !sp->mtp_drafts) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for drafts");
+    if (!sp->mtp_runs || !sp->mtp_asks || !sp->mtp_drafts || !sp->model_asks || !sp->model_seqs)
+        return m5_error_set(err, M5_ERR_NOMEM, "out of memory for drafts");
     return 0;
 }
 
@@ -93,9 +100,11 @@ void m5_spec_close(m5_spec *sp)
     m5_free(sp->mtp_runs);
     m5_free(sp->mtp_asks);
     m5_free(sp->mtp_drafts);
+    m5_free(sp->model_asks);
+    m5_free(sp->model_seqs);
 }
 
-void m5_spec_begin(const m5_spec *sp, m5_spec_seq *q, const m5_spec_params *p, int n_prompt, int cap_ids)
+void m5_spec_begin(const m5_spec *sp, m5_spec_seq *q, const m5_spec_params *p, const int32_t *ids, int n_ids, int n_prompt, int cap_ids)
 {
     q->params = *p;
     q->params.sources = p->sources & M5_SPEC_OFF ? 0 : sp->sources & (p->sources ? p->sources : M5_SPEC_AUTO);
@@ -106,6 +115,8 @@ void m5_spec_begin(const m5_spec *sp, m5_spec_seq *q, const m5_spec_params *p, i
     q->ngram_ready = q->params.sources & 1u << M5_SPEC_NGRAM && m5_ngram_begin(&q->ngram, cap_ids) == 0;
     if (has(q, M5_SPEC_MTP) && !q->hidden) q->hidden = m5_alloc(M5_MEM_SCRATCH, 2 * M5_SPEC_HIDDEN * (size_t)sp->n_embd * sizeof(float));
     if (!q->hidden) q->params.sources &= ~(1u << M5_SPEC_MTP);
+    if (has(q, M5_SPEC_MODEL) && m5_draft_seq_begin(sp->draft, &q->model, ids, n_ids, cap_ids + sp->max_k))
+        q->params.sources &= ~(1u << M5_SPEC_MODEL);
     q->n_hidden = q->mtp_filled = 0;
     memset(q->seen, 0, sizeof q->seen);
     q->ledger_us = q->plain_us = q->draft_us = 0;
@@ -124,6 +135,7 @@ void m5_spec_free(m5_spec_seq *q)
     m5_ngram_free(&q->ngram);
     m5_free(q->hidden);
     q->hidden = NULL;
+    m5_draft_seq_free(&q->model);
 }
 
 /* ---- sources ---- */
@@ -194,6 +206,7 @@ static void keep_hidden(const m5_spec *sp, m5_spec_seq *q, int pos, int n, const
 
 void m5_spec_saw(m5_spec *sp, m5_spec_seq *q, m5_seq *seq, const int32_t *ids, int n_ids, int pos, int n, const float *hidden, bool prompt)
 {
+    if (prompt && has(q, M5_SPEC_MODEL)) m5_draft_seq_feed(sp->draft, &q->model, ids, pos + n, MODEL_BESIDE * n);
     if (!has(q, M5_SPEC_MTP) || !hidden || n < 1) return;
     int n_pair = pos + n < n_ids ? n : n - 1; /* the last token's successor may be unknown yet */
     if (prompt && n_pair > 0) {
@@ -237,6 +250,34 @@ static void draft_mtp(m5_spec *sp, int n, float *logits)
             q->n_draft = 0;
         else
             q->mtp_filled = sp->mtp_asks[i]->n_ids - 1;
+        memcpy(q->draft, sp->mtp_drafts + (size_t)i * (size_t)longest, (size_t)q->n_draft * sizeof *q->draft);
+        q->draft_us = us / n;
+    }
+}
+
+/* ---- the draft model ---- */
+
+/* Whether it has the text; what is missing is fed in slices beside decoding. */
+static bool model_ready(m5_spec *sp, m5_spec_seq *q, const int32_t *ids, int n_ids)
+{
+    if (!has(q, M5_SPEC_MODEL)) return false;
+    int missing = m5_draft_seq_missing(&q->model, n_ids);
+    if (missing > M5_DRAFT_MAX_MISSING) missing = m5_draft_seq_feed(sp->draft, &q->model, ids, n_ids - 1, MODEL_SLICE) + 1;
+    return missing > 0 && missing <= M5_DRAFT_MAX_MISSING;
+}
+
+static void draft_model(m5_spec *sp, int n)
+{
+    int longest = 0;
+    for (int i = 0; i < n; i++)
+        if (sp->model_seqs[i]->n_draft > longest) longest = sp->model_seqs[i]->n_draft;
+    uint64_t t0 = m5_time_us();
+    int rc = m5_draft_model_draft(sp->draft, sp->model_asks, n, longest, sp->mtp_drafts, NULL);
+    double us = (double)(m5_time_us() - t0), plain = m5_spec_cost_of(&sp->cost, 1);
+    if (!rc && plain > 0) sp->model_us += MTP_SHARE * (us / longest / plain - sp->model_us);
+    for (int i = 0; i < n; i++) {
+        m5_spec_seq *q = sp->model_seqs[i];
+        if (rc) q->n_draft = 0;
         memcpy(q->draft, sp->mtp_drafts + (size_t)i * (size_t)longest, (size_t)q->n_draft * sizeof *q->draft);
         q->draft_us = us / n;
     }
@@ -299,16 +340,21 @@ static option choose(m5_spec *sp, const m5_spec_ask *a, const price *p, int want
     m5_spec_seq *q = a->q;
     option best = {.rate = tokens / price_of(p, rows) * LEAST_GAIN};
     int found = draft_free(sp, a, want);
-    bool mtp = mtp_ready(q, a->n_ids) && !has(q, M5_SPEC_SCRIPT);
+    bool mtp = mtp_ready(q, a->n_ids) && !has(q, M5_SPEC_SCRIPT), model = !has(q, M5_SPEC_SCRIPT) && model_ready(sp, q, a->ids, a->n_ids);
     if (q->params.fixed) {
         if (found) return (option){.source = q->source, .cls = q->cls, .k = found};
         if (mtp) return (option){.source = M5_SPEC_MTP, .cls = M5_CLASS_MTP, .k = want};
+        if (model) return (option){.source = M5_SPEC_MODEL, .cls = M5_CLASS_MODEL, .k = want};
         return best;
     }
     if (found) consider(p, &best, (option){.source = q->source, .cls = q->cls, .accept = acceptance(sp, q, q->cls)}, found, rows, tokens, 0);
     if (mtp) {
         option o = {.source = M5_SPEC_MTP, .cls = M5_CLASS_MTP, .accept = acceptance(sp, q, M5_CLASS_MTP)};
         consider(p, &best, o, want, rows, tokens, sp->mtp_us * price_of(p, 1) / n_share);
+    }
+    if (model) {
+        option o = {.source = M5_SPEC_MODEL, .cls = M5_CLASS_MODEL, .accept = acceptance(sp, q, M5_CLASS_MODEL)};
+        consider(p, &best, o, want, rows, tokens, sp->model_us * price_of(p, 1) / n_share);
     }
     return best;
 }
@@ -317,7 +363,7 @@ void m5_spec_propose(m5_spec *sp, const m5_spec_ask *asks, int n, double us_besi
 {
     const price p = {&sp->cost, us_beside, us_per_row};
     const bool measure = sp->n_step % MEASURE_EVERY == 0;
-    int rows = 0, left = sp->max_rows, n_mtp = 0;
+    int rows = 0, left = sp->max_rows, n_mtp = 0, n_model = 0;
     double tokens = n;
     for (int i = 0; i < n; i++) rows += asks[i].n_rows;
     for (int i = 0; i < n; i++) {
@@ -334,12 +380,17 @@ void m5_spec_propose(m5_spec *sp, const m5_spec_ask *asks, int n, double us_besi
         q->cls = o.cls;
         q->n_draft = o.k;
         if (o.source == M5_SPEC_MTP) sp->mtp_asks[n_mtp++] = &asks[i];
+        if (o.source == M5_SPEC_MODEL) {
+            sp->model_seqs[n_model] = q;
+            sp->model_asks[n_model++] = (m5_draft_ask){&q->model, asks[i].ids, asks[i].n_ids};
+        }
         rows += o.k;
         left -= o.k;
         double each = 1;
         for (int k = 0; k < o.k; k++) tokens += each *= o.accept;
     }
     if (n_mtp) draft_mtp(sp, n_mtp, logits);
+    if (n_model) draft_model(sp, n_model);
 }
 
 /* ---- what came of it ---- */
@@ -354,6 +405,7 @@ void m5_spec_checked(m5_spec *sp, m5_spec_seq *q, int n_right)
 {
     if (!q->n_draft) return;
     q->n_right = n_right;
+    if (q->source == M5_SPEC_MODEL) m5_draft_seq_checked(&q->model, n_right);
     count(&q->seen[q->cls], KEEP, n_right, n_right < q->n_draft);
     count(&sp->seen[q->cls], KEEP_ALL, n_right, n_right < q->n_draft);
 }

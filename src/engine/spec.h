@@ -10,6 +10,7 @@
 #ifndef M5_ENGINE_SPEC_H
 #define M5_ENGINE_SPEC_H
 
+#include "engine/draft_model.h"
 #include "engine/ngram.h"
 #include "engine/spec_cost.h"
 #include "m5.h"
@@ -50,6 +51,7 @@ typedef struct m5_spec_seq {
     /* next-token head: final hidden states of the last tokens, wanted when its slots are filled */
     float *hidden; /* [2 * M5_SPEC_HIDDEN, n_embd] of tokens hidden_from .. hidden_from + n_hidden */
     int hidden_from, n_hidden;
+    m5_draft_seq model; /* the draft model's sequence */
     int mtp_filled; /* slots before this one hold pairs made from the model's hidden states, as far as they were kept */
 } m5_spec_seq;
 enum { M5_SPEC_HIDDEN = 32 };
@@ -75,6 +77,10 @@ typedef struct m5_spec {
     double mtp_us;                /* a token of the next-token head, over the time of a plain step; running mean */
     m5_mtp_run *mtp_runs;         /* [n_parallel] */
     const m5_spec_ask **mtp_asks; /* [n_parallel] whose drafts they are */
+    m5_draft_model *draft;        /* NULL = none */
+    double model_us;              /* a token of the draft model, as mtp_us */
+    m5_draft_ask *model_asks;     /* [n_parallel] */
+    m5_spec_seq **model_seqs;     /* [n_parallel] */
     int32_t *mtp_drafts;          /* [n_parallel, max_k] */
     uint64_t n_step;
     m5_spec_count seen[M5_SPEC_CLASSES]; /* over requests, fading */
@@ -82,11 +88,12 @@ typedef struct m5_spec {
 
 /* What the options allow, before the model is opened; then what the model has. Errors: M5_ERR_NOMEM. */
 void m5_spec_open(m5_spec *sp, const m5_spec_params *p, int n_parallel);
-int m5_spec_attach(m5_spec *sp, m5_model *m, int n_parallel, m5_error *err);
-void m5_spec_close(m5_spec *sp);
+int m5_spec_attach(m5_spec *sp, m5_model *m, m5_draft_model *draft, int n_parallel, m5_error *err);
+void m5_spec_close(m5_spec *sp); /* not the draft model */
 
-/* A request enters or leaves a slot. cap_ids: tokens its text may have. Memory that is missing costs drafts, not the request. */
-void m5_spec_begin(const m5_spec *sp, m5_spec_seq *q, const m5_spec_params *p, int n_prompt, int cap_ids);
+/* A request with the text ids[0..n_ids) enters or leaves a slot; cap_ids: tokens its text may have. Memory that is missing costs drafts, not the
+ * request. */
+void m5_spec_begin(const m5_spec *sp, m5_spec_seq *q, const m5_spec_params *p, const int32_t *ids, int n_ids, int n_prompt, int cap_ids);
 void m5_spec_end(m5_spec_seq *q);
 void m5_spec_free(m5_spec_seq *q);
 

@@ -141,6 +141,8 @@ static void wait_for(job *j)
     m5_request_free(j->req);
 }
 
+static const char *draft_path; /* of the engines that are opened */
+
 static m5_engine *open_engine(const char *path, int n_parallel, bool cache, const char *spec)
 {
     m5_engine *e = NULL;
@@ -148,6 +150,7 @@ static m5_engine *open_engine(const char *path, int n_parallel, bool cache, cons
     m5_engine_options o = {.model_path = path, .n_ctx = 256, .n_parallel = n_parallel, .n_threads = 2, .prefill_chunk = 32, .no_cache = !cache};
     int rc = m5_spec_parse(spec, &o.spec.sources, &err);
     o.spec.k = M5_SPEC_MAX_K;
+    o.draft_model_path = draft_path;
     if (!rc) rc = m5_engine_open(&e, &o, &err);
     T_CHECK(rc == 0, "%s: %s", path, err.text);
     return e;
@@ -249,6 +252,30 @@ static void test_cancel(const char *path)
     m5_engine_close(e);
 }
 
+/* One model drafts for another, and for itself: then every greedy guess is right. A model of another vocabulary is refused. */
+static void test_draft_model(const char *self, const char *other, const char *foreign)
+{
+    m5_error err = {0};
+    m5_engine *e = NULL;
+    m5_engine_options o = {.model_path = self, .n_ctx = 256, .draft_model_path = foreign};
+    int rc = m5_engine_open(&e, &o, &err);
+    T_CHECK(rc == M5_ERR_UNSUPPORTED && !e && strstr(err.text, "cannot draft"), "%d: %s", rc, err.text);
+    draft_path = other;
+    test_family(self, "with a draft model");
+    draft_path = self;
+    e = open_engine(self, 2, true, "auto");
+    for (int k = 1; e && k <= 8; k++)
+        for (int i = 0; i < 2; i++) { /* the second finds a sequence that holds its text */
+            start(e, &got[0], 0, &(m5_spec_params){.sources = 1u << M5_SPEC_MODEL, .k = k, .fixed = true}, 0);
+            wait_for(&got[0]);
+            compare(&got[0], &want[0], "itself", 0, k);
+            const m5_usage *u = &got[0].end.usage;
+            T_CHECK(u->n_draft_by[M5_SPEC_MODEL] > 20 && u->n_draft_accepted == u->n_draft, "%d of %d right", u->n_draft_accepted, u->n_draft);
+        }
+    m5_engine_close(e);
+    draft_path = NULL;
+}
+
 static void test_quiet(const char *path)
 {
     m5_engine *e = open_engine(path, 1, false, "auto");
@@ -334,6 +361,11 @@ int main(int argc, char **argv)
         test_family(path, families[i]);
         if (i < 2) test_cancel(path);
         if (i < 2) test_quiet(path);
+        if (i > 1) continue;
+        char other[512], foreign[512];
+        snprintf(other, sizeof other, "%s/models/%s", M5_TEST_DATA, i ? "qwen3_5_mtp" : "qwen3_5");
+        snprintf(foreign, sizeof foreign, "%s/tokenizer/llama3.json", M5_TEST_DATA);
+        test_draft_model(path, other, foreign);
     }
     printf("%ld answers compared; %ld of %ld drafted tokens right\n", n_compared, n_right, n_drafted);
     T_CHECK(n_right > 200 && n_drafted > n_right + 1000, "%ld of %ld drafts right", n_right, n_drafted);
