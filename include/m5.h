@@ -218,7 +218,8 @@ typedef struct m5_engine_status {
     uint64_t last_step_us;      /* m5_time_us() of the last finished step, or of the end of idleness */
     bool busy;
     uint64_t n_draft, n_draft_accepted, n_draft_by[M5_SPEC_SOURCES], n_draft_accepted_by[M5_SPEC_SOURCES];
-    uint64_t n_steps, n_draft_steps; /* forwards; those with drafts in them */
+    uint64_t n_steps;        /* forwards */
+    uint64_t n_state_copies; /* pages and recurrent rows that were copied */
     /* kept prompt state */
     uint64_t cache_bytes, n_cache_nodes, n_cache_checkpoints, n_cache_lookups, n_cache_hits, n_cache_hit_tokens, n_cache_evicted_bytes;
     uint64_t disk_bytes, n_disk_files, n_disk_written_bytes, n_disk_loaded, n_disk_loaded_bytes, n_disk_bad, n_disk_evicted, n_disk_skipped;

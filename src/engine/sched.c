@@ -704,6 +704,8 @@ static void publish(m5_engine *e)
     out->n_disk_evicted = disk.n_evicted;
     out->n_disk_skipped = disk.n_skipped;
     out->last_step_us = m5_time_us();
+    out->n_steps++;
+    out->n_state_copies = m5_model_state_copies(e->model);
     for (int k = 0; k < M5_SPEC_SOURCES; k++) {
         out->n_draft += e->n_draft_by[k] - out->n_draft_by[k];
         out->n_draft_accepted += e->n_draft_accepted_by[k] - out->n_draft_accepted_by[k];

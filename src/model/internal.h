@@ -56,6 +56,7 @@ struct m5_model {
     m5_layer_mem *mem; /* [n_layer + 1], the last for the next-token head */
     m5_block_pool pool;
     uint64_t n_forward;
+    uint64_t n_copy; /* of pages and rows */
     int n_seq;
 
     /* Step scratch, sized at open for max_tok rows. */

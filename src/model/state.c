@@ -217,6 +217,11 @@ uint64_t m5_model_state_used(const m5_model *m)
     return n;
 }
 
+uint64_t m5_model_state_copies(const m5_model *m)
+{
+    return m->n_copy;
+}
+
 /* ---- pages ---- */
 
 m5_page *m5_page_new(m5_model *m)
@@ -294,6 +299,7 @@ int m5_seq_reserve(m5_seq *s, int from, int to, bool ring, m5_error *err)
         if (!p) return out_of_state(m, err);
         if (i < s->n_page) {
             memcpy(m5_page_data(p), s->pages[i], m5_model_page_bytes(m));
+            m->n_copy++;
             m5_page_unref(m, page_of(s->pages[i]));
         } else {
             s->n_page = i + 1;
@@ -396,6 +402,7 @@ int m5_seq_fork(m5_seq **out, const m5_seq *s, m5_error *err)
     f->n_page = n_page;
     f->pos = s->pos;
     f->n_pending = s->n_pending;
+    m->n_copy++;
     if (f->row) memcpy(f->row, s->row, m->pool.bytes[M5_BLOCK_ROW]);
     if (f->ring) memcpy(f->ring, s->ring, m->pool.bytes[M5_BLOCK_RING]);
     return 0;
@@ -414,6 +421,7 @@ void m5_seq_row_save(m5_seq *s, void *dst)
 {
     m5_seq_settle(s);
     if (s->row) memcpy(dst, s->row, s->m->pool.bytes[M5_BLOCK_ROW]);
+    s->m->n_copy++;
 }
 
 int m5_seq_restore(m5_seq *s, m5_page *const *pages, int n_tok, const void *row, m5_error *err)
@@ -427,6 +435,7 @@ int m5_seq_restore(m5_seq *s, m5_page *const *pages, int n_tok, const void *row,
     s->n_page = n_page;
     s->pos = n_tok;
     if (s->row && row) memcpy(s->row, row, s->m->pool.bytes[M5_BLOCK_ROW]);
+    s->m->n_copy++;
     return 0;
 }
 

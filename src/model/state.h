@@ -16,6 +16,7 @@ int m5_model_page_tok(const m5_model *m);
 size_t m5_model_page_bytes(const m5_model *m);
 bool m5_model_recurrent(const m5_model *m);      /* has recurrent rows */
 uint64_t m5_model_state_used(const m5_model *m); /* bytes of pages, rows and rings in use */
+uint64_t m5_model_state_copies(const m5_model *m); /* pages and rows that were copied so far */
 
 /* Page i of s (tokens [i * page_tok, ...)), with one more owner. Owner: caller, m5_page_unref. */
 m5_page *m5_seq_page_ref(const m5_seq *s, int i);

@@ -283,6 +283,8 @@ static void test_quiet(const char *path)
     static int32_t truth[MAX_NEW];
     for (int k = 0; k < MAX_NEW; k++) truth[k] = want[1].got[k].id;
     m5_spec_script script = {.ids = truth, .n_ids = MAX_NEW, .p_right = 0.5, .wrong_at = -1};
+    m5_engine_status before, after;
+    m5_engine_get_status(e, &before);
     for (int round = 0; round < 2; round++) /* the first fills what is kept for reuse */
         for (int s = 0; s < M5_SPEC_SOURCES; s++) {
             start(e, &got[1], 1, &(m5_spec_params){.sources = 1u << s, .k = 4, .fixed = true, .script = &script}, 0);
@@ -290,6 +292,9 @@ static void test_quiet(const char *path)
             T_CHECK(round == 0 || got[1].allocs[0] == got[1].allocs[1], "%s: %llu allocations in 30 tokens with drafts",
                     m5_spec_source_name((m5_spec_source)s), (unsigned long long)(got[1].allocs[1] - got[1].allocs[0]));
         }
+    m5_engine_get_status(e, &after);
+    T_CHECK(after.n_state_copies == before.n_state_copies && after.n_draft > before.n_draft + 100, "%llu copies of state with %llu drafts",
+            (unsigned long long)(after.n_state_copies - before.n_state_copies), (unsigned long long)(after.n_draft - before.n_draft));
     m5_engine_close(e);
 }
 
