@@ -56,7 +56,8 @@ static const char *const thoughts[][2] = {{"<think>", "</think>"},
                                           {"[THINK]", "[/THINK]"},
                                           {"<|channel>thought", "<channel|>"},
                                           {"<seed:think>", "</seed:think>"},
-                                          {"<thinking>", "</thinking>"}};
+                                          {"<thinking>", "</thinking>"},
+                                          {"<|START_THINKING|>", "<|END_THINKING|>"}};
 
 const char *m5_chat_open_thought(m5_slice prompt)
 {

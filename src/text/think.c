@@ -320,7 +320,7 @@ m5_think_end m5_think_due(const m5_think *t, int n_room)
 
 void m5_think_close(m5_think *t, m5_think_end why)
 {
-    t->stats.end = why;
+    if (t->stats.end <= M5_THINK_MODEL) t->stats.end = why;
     t->spent = true;
 }
 

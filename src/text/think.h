@@ -61,7 +61,7 @@ bool m5_think_answer_empty(const m5_think *t);
 typedef struct m5_think_stats {
     int n_tok; /* drawn inside thoughts, tags not counted */
     int n_block;
-    m5_think_end end; /* of the last thought that was ended by a rule, else of the last one */
+    m5_think_end end; /* of the first thought that a rule ended, else of the last one */
     int loop_period;  /* tokens, for M5_THINK_LOOP */
 } m5_think_stats;
 void m5_think_get_stats(const m5_think *t, m5_think_stats *out);

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import threading
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -218,6 +219,34 @@ class NoiseTest(Base):
             self.assertTrue(all(t["logprob"] <= 0 for t in told["logprobs"]["content"]))
             if plain["content"]:
                 self.assertEqual(b"".join(bytes(t["bytes"]) for t in told["logprobs"]["content"]).decode(), plain["content"])
+
+    def test_drafts_and_company_change_nothing(self):
+        """The rules see each token once, whatever was drafted, and whoever shares the batch."""
+        bodies = [{"json_schema": PERSON}, {"tools": [PICK], "tool_choice": "required"}, {"reasoning_budget": 30}, {"stop": ["e", "the"], "reasoning_budget": 9},
+                  {"grammar": 'root ::= ("Wait, let me check it again. "){20}', "loop_guard": "all"}, {"max_completion_tokens": 50}]
+        bodies = [{"messages": HELLO, "temperature": 0.4, "seed": 5, "max_tokens": 200, "reasoning_budget": 12, **b} for b in bodies]
+        wanted, together = [], [None] * len(bodies)
+
+        def told(body):
+            answer = self.ask(body)
+            for c in answer["message"].get("tool_calls", []):
+                c.pop("id")
+            return answer
+
+        for body in bodies:
+            wanted.append(told({**body, "speculative": False}))
+            for spec in ("auto", "ngram", {"mode": "ngram", "n_max": 7}):
+                self.assertEqual(told({**body, "speculative": spec}), wanted[-1], (body, spec))
+
+        def one(i):
+            together[i] = told(bodies[i])
+
+        threads = [threading.Thread(target=one, args=(i,)) for i in range(len(bodies))]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(together, wanted)
 
     def test_required_calls(self):
         for choice, tools in (("required", [PICK]), ("any", [WEATHER, PICK]), ({"type": "function", "function": {"name": "pick"}}, [WEATHER, PICK])):

@@ -196,7 +196,10 @@ static void test_budget(void)
     char script[61] = {0};
     for (int i = 0; i < 60; i++) script[i] = i % 2 ? 1 : 2;
     spend(o, script, &u, &st);
-    T_CHECK(u <= 8 && st.n_tok == 0, "%d", u);
+    T_CHECK(u == 5 && st.n_tok == 0, "%d", u);
+    /* Opened over and over inside of itself. */
+    spend(o, "\1\1\1\1\1\1\1\1\1", &u, &st);
+    T_CHECK(u == 4 && st.end == M5_THINK_BUDGET, "%d", u);
     o = options("<think>", "</think>", true, false);
     o.budget = 0; /* the model opens a thought although it may not */
     T_EQ_INT(spend(o, "\1ab\2c\n\1d", &u, &st), 0);
@@ -223,6 +226,17 @@ static void test_places(void)
     for (int i = 0; i < 8; i++) T_CHECK(m5_think_push(t, '\n', m5_slice_of("\n"), false) == (i < 4)); /* a frame, not an endless one */
     T_CHECK(m5_think_answer_empty(t));
     T_CHECK(!m5_think_push(t, 'c', m5_slice_of("\nc"), false) && !m5_think_answer_empty(t));
+    m5_think_free(t);
+    /* After a thought was closed by force none may open, also with budget left. */
+    T_CHECK(m5_think_new(&t, &o, take, &s) == 0);
+    m5_think_close(t, M5_THINK_STOP);
+    T_CHECK(m5_think_forbidden(t) == -1);
+    m5_think_push(t, CLOSE_ID, m5_slice_of("</think>"), true);
+    T_CHECK(m5_think_forbidden(t) == OPEN_ID);
+    m5_think_push(t, 'c', m5_slice_of("c\n"), false);
+    T_CHECK(m5_think_forbidden(t) == -1); /* in the answer the tag may be text; as a tag it is closed at once */
+    m5_think_push(t, OPEN_ID, m5_slice_of("<think>"), false);
+    T_CHECK(m5_think_due(t, 1000) == M5_THINK_BUDGET);
     m5_think_free(t);
     m5_buf_free(&s.out);
 }
