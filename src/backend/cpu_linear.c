@@ -20,7 +20,6 @@ enum {
     SLAB_BYTES = 64 << 20,
     QUANT_PIECE_FLOATS = 16 * 1024,
     MIN_PAIRS = 64,
-    TWO_TILES_MIN_TOK = 8,
     SETTLE_DELAY_MS = 500
 };
 
@@ -485,7 +484,7 @@ static void run_tiles(const m5_cpu *c, const product *p, int64_t begin, int64_t 
         for (int64_t set = 0; set < n_set; set++) {
             const m5_tile_x x = x_set(p->x, set);
             int64_t tile = i;
-            for (; pair && x.n_tok >= TWO_TILES_MIN_TOK && tile + 2 <= stop; tile += 2) {
+            for (; pair && x.n_tok == M5_TILE_TOK && tile + 2 <= stop; tile += 2) {
                 pair(acc, &p->shape, tile_of(c, p, tile, worker), &x);
                 store(p, tile, set * M5_TILE_TOK, x.n_tok, acc);
                 store(p, tile + 1, set * M5_TILE_TOK, x.n_tok, acc + M5_TILE_TOK * M5_TILE_ROWS);

@@ -43,8 +43,8 @@ typedef struct m5_kernels {
     M5_KERNELS(M5_SLOT)
 #undef M5_SLOT
     m5_tile_fn tile[M5_TILE_COUNT]; /* products, by tile kind: tile.h */
-    /* The same for two tiles that follow each other in memory, the second's sums M5_TILE_TOK * M5_TILE_ROWS floats after the first's. For sets of
-     * many tokens; NULL: one by one is as fast. */
+    /* The same for two tiles that follow each other in memory, the second's sums M5_TILE_TOK * M5_TILE_ROWS floats after the first's. For whole
+     * sets of tokens: with fewer, weights come from memory and want the single tile's prefetch. NULL: one by one is as fast. */
     m5_tile_fn pair[M5_TILE_COUNT];
     uint32_t isa; /* levels that contributed */
 } m5_kernels;

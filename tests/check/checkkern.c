@@ -370,7 +370,7 @@ static void bench_case(const m5_kernels *k, const type_case *c, int64_t n_in, in
     double best = 1e9;
     for (int round = 0; round < 15; round++) {
         const double t0 = now_s();
-        const m5_tile_fn pair = n_tok >= 8 ? k->pair[s.kind] : NULL; /* as the backend does */
+        const m5_tile_fn pair = n_tok == M5_TILE_TOK ? k->pair[s.kind] : NULL; /* as the backend does */
         for (int64_t i = 0; i < n_tile; i += pair ? 2 : 1) (pair ? pair : k->tile[s.kind])(acc, &s, tiles + i * s.tile_bytes, &x.x);
         const double t = now_s() - t0;
         if (t < best) best = t;
