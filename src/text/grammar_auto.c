@@ -330,6 +330,7 @@ static void drop_recipes(g_auto *a)
     for (size_t i = 0; i < a->cap_resolved; i++) {
         if (!a->resolved[i]) continue;
         m5_free(a->resolved[i]->ids);
+        m5_free(a->resolved[i]->dense);
         m5_free(a->resolved[i]);
     }
     m5_free(a->resolved);

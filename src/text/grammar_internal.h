@@ -217,6 +217,7 @@ typedef struct g_config {
     uint32_t pc, frame;
 } g_config;
 enum { G_ST_ACCEPT = 1, G_ST_ESCAPE = 2, G_ST_BYTES = 4, G_ST_KEY = 8 /* maybe in a free key or right before it */ };
+enum { G_ST_LOOPS = 16, G_ST_LOOPS_NOT = 32 }; /* every plain character leads back here; neither: not yet known */
 typedef struct g_state {
     uint32_t off, n; /* configurations */
     uint32_t trans;  /* row of transitions + 1, 0 = none yet */
@@ -247,6 +248,7 @@ void m5_g_local_table_clear(g_local_table *t);
 typedef struct g_resolved { /* tokens that go on in the caller */
     const g_local *local;
     uint32_t base;
+    uint64_t *dense; /* [n_words] or NULL: then ids */
     int32_t *ids;
     uint32_t n_ids;
 } g_resolved;
@@ -317,6 +319,11 @@ int m5_g_auto_new(g_auto **out, const m5_grammar *g, m5_grammar_vocab *v);
 void m5_g_auto_free(g_auto *a);
 /* The state after a byte; G_STATE_DEAD also on failure, which a->rc tells. */
 uint32_t m5_g_step(g_auto *a, uint32_t state, uint8_t byte);
+static inline uint32_t m5_g_step_fast(g_auto *a, uint32_t state, uint8_t byte)
+{
+    uint32_t row = a->state[state].trans, t = row ? a->trans[row - 1 + a->g->byte_class[byte]] : 0;
+    return t ? t - 1 : m5_g_step(a, state, byte);
+}
 /* The state that waits at the given configurations (a->out is used up). */
 uint32_t m5_g_close(g_auto *a, const g_config *start, size_t n);
 uint32_t m5_g_intern(g_auto *a, g_config *c, size_t n);

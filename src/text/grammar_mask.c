@@ -14,6 +14,7 @@ enum {
     MAX_GROUPS = 32,  /* beyond, a state's tokens are found without sharing */
     MAX_SEGMENT = 32, /* repetition frames above a call */
     DENSE = 1500,     /* tokens from which on a list is kept as bits */
+    MANY = 24,        /* tokens below a node from which on it pays to ask whether all suit */
     MAX_FORCED = 4096,
     MAX_KEYS = 4096,        /* remembered at a time */
     SHARED_BYTES = 64 << 20 /* of the vocabulary's own table */
@@ -88,6 +89,49 @@ static void found_deinit(found *f)
     m5_free(f->path);
 }
 
+/* Do all byte sequences of n more bytes, the first of them in lo..hi, lead from t to s? */
+static bool all_lead(g_auto *a, uint32_t t, uint8_t lo, uint8_t hi, int n, uint32_t s)
+{
+    uint32_t last = UINT32_MAX;
+    for (unsigned b = lo; b <= hi; b++) {
+        uint32_t u = m5_g_step_fast(a, t, (uint8_t)b);
+        if (a->rc || u == G_STATE_DEAD) return false;
+        if (u == last) continue;
+        if (n == 1 ? u != s : !all_lead(a, u, 0x80, 0xBF, n - 1, s)) return false;
+        last = u;
+    }
+    return true;
+}
+
+/* Does every character that a JSON string takes as it is lead back to the state? Free text and the bodies of strings do: then their tokens need no
+ * walk. */
+static bool loops(g_auto *a, uint32_t s)
+{
+    static const uint8_t lead[][4] = {{0xC2, 0xDF, 0x80, 0xBF}, {0xE0, 0xE0, 0xA0, 0xBF}, {0xE1, 0xEC, 0x80, 0xBF}, {0xED, 0xED, 0x80, 0x9F},
+                                      {0xEE, 0xEF, 0x80, 0xBF}, {0xF0, 0xF0, 0x90, 0xBF}, {0xF1, 0xF3, 0x80, 0xBF}, {0xF4, 0xF4, 0x80, 0x8F}};
+    if (a->state[s].flags & (G_ST_LOOPS | G_ST_LOOPS_NOT)) return a->state[s].flags & G_ST_LOOPS;
+    bool ok = all_lead(a, s, 0x20, 0x21, 1, s) && all_lead(a, s, 0x23, 0x5B, 1, s) && all_lead(a, s, 0x5D, 0x7E, 1, s);
+    for (size_t i = 0; i < sizeof lead / sizeof lead[0] && ok; i++) {
+        for (unsigned b = lead[i][0]; b <= lead[i][1] && ok; b++) {
+            uint32_t t = m5_g_step_fast(a, s, (uint8_t)b);
+            ok = t != G_STATE_DEAD && all_lead(a, t, lead[i][2], lead[i][3], b < 0xE0 ? 1 : b < 0xF0 ? 2 : 3, s);
+        }
+    }
+    if (!a->rc) a->state[s].flags |= ok ? G_ST_LOOPS : G_ST_LOOPS_NOT;
+    return ok;
+}
+
+static bool add_tokens(g_auto *a, found *f, const g_trie *t, uint32_t from, uint32_t to)
+{
+    if (!m5_g_grow(&f->ids, f->n, &f->cap, to - from, sizeof *f->ids)) {
+        a->rc = M5_ERR_NOMEM;
+        return false;
+    }
+    if (to > from) memcpy(f->ids + f->n, t->ids + from, (to - from) * sizeof *f->ids);
+    f->n += to - from;
+    return true;
+}
+
 /* Tokens of the subtrees [begin, end) that the automaton takes from the given state, in which it stands above them. */
 static void walk(g_auto *a, const g_trie *t, uint32_t tag, uint32_t begin, uint32_t end, uint32_t state, bool escapes, found *f)
 {
@@ -98,22 +142,23 @@ static void walk(g_auto *a, const g_trie *t, uint32_t tag, uint32_t begin, uint3
         return;
     }
     uint32_t *path = f->path;
+    bool plain = t == &a->vocab->plain;
     path[0] = state;
+    if (plain && t->node[end].tok - t->node[begin].tok > MANY && loops(a, state)) {
+        add_tokens(a, f, t, t->node[begin].tok, t->node[end].tok);
+        return;
+    }
     for (uint32_t i = begin; i < end;) {
         const g_trie_node *n = &t->node[i];
-        uint32_t d = n->depth - above, s = m5_g_step(a, path[d - 1], n->byte);
+        uint32_t d = n->depth - above, s = m5_g_step_fast(a, path[d - 1], n->byte);
         if (s == G_STATE_DEAD) {
             if (a->rc) return;
             i = n->skip;
             continue;
         }
         path[d] = s;
-        size_t here = t->node[i + 1].tok - n->tok;
-        if (!m5_g_grow(&f->ids, f->n, &f->cap, here, sizeof *f->ids)) {
-            a->rc = M5_ERR_NOMEM;
-            return;
-        }
-        for (size_t k = 0; k < here; k++) f->ids[f->n++] = t->ids[n->tok + k];
+        bool whole = plain && t->node[n->skip].tok - n->tok > MANY && loops(a, s);
+        if (a->rc || !add_tokens(a, f, t, n->tok, t->node[whole ? n->skip : i + 1].tok)) return;
         uint32_t flags = a->state[s].flags;
         if (escapes && (flags & G_ST_ESCAPE) && n->skip > i + 1) {
             if (!m5_g_grow(&f->escape, f->n_escape, &f->cap_escape, 1, sizeof *f->escape)) {
@@ -122,7 +167,7 @@ static void walk(g_auto *a, const g_trie *t, uint32_t tag, uint32_t begin, uint3
             }
             f->escape[f->n_escape++] = tag | i;
         }
-        i = flags & G_ST_BYTES ? i + 1 : n->skip;
+        i = (flags & G_ST_BYTES) && !whole ? i + 1 : n->skip;
     }
 }
 
@@ -197,8 +242,15 @@ static const g_resolved *resolve(g_auto *a, const g_local *l, uint32_t base)
         found_deinit(&f);
         return NULL;
     }
-    *r = (g_resolved){l, base, f.ids, (uint32_t)f.n};
-    f.ids = NULL;
+    *r = (g_resolved){.local = l, .base = base};
+    if (f.n > DENSE && (r->dense = m5_calloc(M5_MEM_TEXT, v->n_words, sizeof *r->dense)) != NULL) {
+        for (size_t i = 0; i < f.n; i++) r->dense[f.ids[i] >> 6] |= (uint64_t)1 << (f.ids[i] & 63);
+        a->extra_bytes += v->n_words * sizeof *r->dense;
+    } else {
+        r->ids = f.ids;
+        r->n_ids = (uint32_t)f.n;
+        f.ids = NULL;
+    }
     found_deinit(&f);
     a->resolved[at] = r;
     a->n_resolved++;
@@ -602,6 +654,7 @@ int m5_matcher_mask(m5_matcher *m, uint64_t *bits, size_t n_words, m5_error *err
             or_ids(bits, n_words, p->local->ids, p->local->n_ids);
         }
         if (p->plain) or_plain(v, bits, n_words, words, p->plain);
+        if (p->resolved && p->resolved->dense) or_words(bits, p->resolved->dense, words);
         if (p->resolved) or_ids(bits, n_words, p->resolved->ids, p->resolved->n_ids);
     }
     bool can_end = a->state[m->state].flags & G_ST_ACCEPT;
@@ -619,7 +672,7 @@ static int accept_bytes(m5_matcher *m, const char *p, size_t n, m5_error *err)
     if (begin(m) != 0) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for a grammar's state");
     uint32_t s = m->state;
     for (size_t i = 0; i < n; i++) {
-        s = m5_g_step(a, s, (uint8_t)p[i]);
+        s = m5_g_step_fast(a, s, (uint8_t)p[i]);
         if (a->rc) return report(a, err);
         if (s == G_STATE_DEAD) return m5_error_set(err, M5_ERR_ARG, "the grammar forbids byte 0x%02x here", (unsigned)(uint8_t)p[i]);
     }
@@ -666,7 +719,7 @@ bool m5_matcher_can_end(const m5_matcher *m)
 }
 bool m5_matcher_is_complete(m5_matcher *m)
 {
-    return m->ended || m->a->state[m->state].flags == G_ST_ACCEPT;
+    return m->ended || (m->a->state[m->state].flags & (G_ST_ACCEPT | G_ST_BYTES)) == G_ST_ACCEPT;
 }
 bool m5_matcher_ended(const m5_matcher *m)
 {
@@ -679,7 +732,7 @@ bool m5_matcher_ended(const m5_matcher *m)
 static int only_byte(const g_auto *a, uint32_t s)
 {
     int b = -1;
-    if (a->state[s].flags != G_ST_BYTES) return -1;
+    if ((a->state[s].flags & (G_ST_ACCEPT | G_ST_BYTES | G_ST_ESCAPE)) != G_ST_BYTES) return -1;
     for (uint32_t i = 0; i < a->state[s].n; i++) {
         const g_inst *in = &a->g->inst[a->config[a->state[s].off + i].pc];
         if (in->op != G_OP_BYTE || in->lo != in->hi || (b >= 0 && b != in->lo)) return -1;

@@ -360,7 +360,10 @@ static int32_t string_node(schema_ctx *c, const m5_json *s)
     g_regex_opts o = {.json = true, .search = true, .min = min, .max = max};
     m5_error err = {0};
     bool len_done = false;
+    m5_g_block_begin(b); /* the same pattern in another request finds its masks */
     int32_t r = m5_g_regex(b, text.p, text.n, &o, &len_done, &err);
+    if (r >= 0) r = m5_g_rule_set(b, m5_g_rule_new(b), m5_g_seq3(b, m5_g_lit(b, "\"", 1), r, m5_g_lit(b, "\"", 1)));
+    m5_g_block_end(b);
     if (r < 0) {
         if (b->err.code) return -1;
         m5_g_schema_note(c, keyword);
@@ -368,7 +371,7 @@ static int32_t string_node(schema_ctx *c, const m5_json *s)
     }
     if (!len_done && min > 0) m5_g_schema_note(c, "minLength");
     if (!len_done && max != G_INF) m5_g_schema_note(c, "maxLength");
-    return m5_g_share(b, m5_g_seq3(b, m5_g_lit(b, "\"", 1), r, m5_g_lit(b, "\"", 1)));
+    return m5_g_ref(b, r, 0);
 }
 
 static int32_t number_node(schema_ctx *c, const m5_json *s, bool integer)

@@ -29,7 +29,7 @@ static uint32_t plain_chars(const char *p, size_t n)
     for (size_t i = 0; i < n; chars++) {
         uint32_t cp;
         uint8_t c = (uint8_t)p[i];
-        if (c < 0x20 || c == '"' || c == '\\') return 0;
+        if (c < 0x20 || c == 0x7F || c == '"' || c == '\\') return 0; /* DEL may stand there, but common grammars leave it out */
         int len = m5_utf8_decode(p + i, n - i, &cp);
         if (len <= 0 || (cp == 0xFFFD && memcmp(p + i, "\xEF\xBF\xBD", len == 3 ? 3 : 1) != 0)) return 0;
         i += (size_t)len;
