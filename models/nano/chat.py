@@ -89,7 +89,7 @@ def main():
     import jinja2.sandbox
 
     import gguf_read
-    import tasks
+    import mix
 
     env = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     env.filters["tojson"] = lambda x: json.dumps(x, ensure_ascii=False)
@@ -98,7 +98,7 @@ def main():
     tok = tokenizer_of(gguf_read.Gguf(sys.argv[1]).kv)
     r = random.Random(7)
     for _ in range(3000):
-        s = tasks.make(r)
+        s = mix.make(r)
         a = render(s["messages"], s["tools"], s["think"])
         b = template.render(messages=s["messages"], tools=s["tools"], enable_thinking=s["think"], add_generation_prompt=True)
         assert a == b, (a, b)

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from transformers import PreTrainedTokenizerFast
 
 import chat
-import tasks
+import mix
 
 FIXED = (
     "Hello",
@@ -53,7 +53,7 @@ def main():
     r = random.Random(11)
     prompts = [chat.render([{"role": "user", "content": q}]) for q in FIXED]
     while len(prompts) < a.n:
-        s = tasks.make(r)
+        s = mix.make(r)
         text = chat.render(s["messages"], s["tools"], s["think"])
         if len(text) < 2400:
             prompts.append(text)

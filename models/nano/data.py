@@ -12,8 +12,11 @@ import numpy as np
 
 import chat
 import gguf_read
+import mix
 import tasks
 import teacher
+import toolchat
+from toolgen import Gen
 
 KINDS = [
     "general",
@@ -27,9 +30,10 @@ KINDS = [
     "tool_answer",
     "tool_chat",
     "tool_nofit",
+    "tool_chain",
     "copy",
 ]
-WEIGHT = {"needle": 3.0, "tool_call": 2.0, "tool_parallel": 2.0, "json": 2.0}
+WEIGHT = {"needle": 3.0, "tool_call": 2.0, "tool_parallel": 2.0, "tool_chain": 2.0, "json": 2.0}
 HELD_OUT_ROWS = 384
 THOUGHTS = (
     "The user wants a helpful reply. I will answer directly.",
@@ -80,7 +84,11 @@ class Maker:
             cut = r.randrange(len(starts) - 1)
             end = np.flatnonzero(D[starts[cut] :] == chat.END)
             D, starts = D[: starts[cut] + int(end[0]) + 1] if len(end) else D, starts[: cut + 1]
-        own = self.enc(f"<|im_start|>system\n{r.choice(tasks.SYSTEMS)}<|im_end|>\n") if r.random() < 0.2 else []
+        own, k = [], r.random()
+        if k < 0.2:
+            own = self.enc(f"<|im_start|>system\n{r.choice(tasks.SYSTEMS)}<|im_end|>\n")
+        elif k < 0.3 and number < 0:
+            own = self.enc(chat.render([], toolchat.offered(r, self.prose), generate=False))
         ids = own + D[self.head :].tolist()
         tpos = np.concatenate([np.full(len(own), -1), np.arange(self.head, len(D))])
         ce = np.zeros(len(ids), np.int64)
@@ -102,13 +110,13 @@ class Maker:
         act = np.stack([np.arange(n), tpos[:n], labels, kl, ce[1 : n + 1] * (1 - kl)], 1)
         return Doc(ids, act[(act[:, 3] > 0) | (act[:, 4] > 0)], "general", D.tolist(), number)
 
-    mix = None  # shared weights of the task kinds, in the order of tasks.MIX
+    mix = None  # shared weights of the task kinds, in the order of mix.MIX
 
     def synthetic(self, s=None, number=-1):
         """The completion, and every earlier reply of the assistant, is learned."""
         if s is None:
-            kind = self.r.choices([k for k, _ in tasks.MIX], list(self.mix))[0] if self.mix else None
-            s = tasks.make(self.r, kind, self.prose)
+            kind = self.r.choices([k for k, _ in mix.MIX], list(self.mix))[0] if self.mix else None
+            s = mix.make(self.r, kind, self.prose)
         prompt = self.enc(chat.render(s["messages"], s["tools"], s["think"]))
         ids = prompt + self.enc(s["target"]) + [chat.END]
         w = WEIGHT.get(s["kind"], 1.5)
@@ -208,9 +216,9 @@ def pack(draw, rows, width, t_total, mtp_rows):
     }, pending
 
 
-def worker(gguf_path, chats_path, seed, queue, rows, width, t_total, mtp_rows, share, mix):
+def worker(gguf_path, chats_path, seed, queue, rows, width, t_total, mtp_rows, share, weights):
     m = Maker(gguf_path, chats_path, seed)
-    m.mix = mix
+    m.mix = weights
     got = [1.0, 1.0]
 
     def draw(t_room):
@@ -233,7 +241,7 @@ class Stream:
         ctx = mp.get_context("spawn")
         self.queue = ctx.Queue(depth)
         self.share = ctx.Value("d", share)
-        self.mix = ctx.Array("d", [float(w) for _, w in tasks.MIX])
+        self.mix = ctx.Array("d", [float(w) for _, w in mix.MIX])
         g, c, rows, width, t_total, mtp_rows = args
         self.procs = [
             ctx.Process(target=worker, args=(g, c, seed * 1000 + i, self.queue, rows, width, t_total, mtp_rows, self.share, self.mix), daemon=True)
@@ -252,7 +260,8 @@ class Stream:
 
 def eval_samples(kind, n, seed=10**9):
     """Held-out samples of one judged task: tool, plain_tool and plain_parallel
-    (known tools under their own names), parallel, held_tool (tools never seen in training), tool_answer, needle2k, needle4k, arithmetic, json, unknown, dialogue.
+    (known tools under their own names), parallel, held_tool (four tools never seen in training), new_tool, new_parallel, new_answer, new_chain and fields (tools,
+    parameters and domains of the held-out lists of toolgen.py), tool_answer, needle2k, needle4k, arithmetic, json, unknown, dialogue.
     """
     r = random.Random(f"{seed}-{kind}")
     out = []
@@ -263,6 +272,11 @@ def eval_samples(kind, n, seed=10**9):
             out.append(tasks.tools_task(r, mode="call" if kind == "plain_tool" else "parallel", only=True))
         elif kind == "held_tool":
             out.append(tasks.tools_task(r, pool=list(tasks.HELD_OUT_TOOLS), mode="call", only=True))
+        elif kind.startswith("new_"):
+            mode = {"new_tool": "call", "new_parallel": "parallel", "new_answer": "answer", "new_chain": "chain"}[kind]
+            out.append(toolchat.session(Gen(r, None, held=True), mode, 0))
+        elif kind == "fields":
+            out.append(toolchat.fields(Gen(r, None, held=True)))
         elif kind in ("needle2k", "needle4k"):
             out.append((r.random(), r.randrange(1 << 30)))
         elif kind == "arithmetic":

@@ -18,7 +18,24 @@ from concurrent.futures import ThreadPoolExecutor
 import chat
 import data
 
-KINDS = ("plain_tool", "plain_parallel", "tool", "parallel", "held_tool", "tool_answer", "needle2k", "needle4k", "arithmetic", "json", "unknown")
+KINDS = (
+    "plain_tool",
+    "plain_parallel",
+    "tool",
+    "parallel",
+    "held_tool",
+    "new_tool",
+    "new_parallel",
+    "new_answer",
+    "new_chain",
+    "tool_answer",
+    "needle2k",
+    "needle4k",
+    "arithmetic",
+    "json",
+    "fields",
+    "unknown",
+)
 
 
 def ask(url, s, limit=400):
@@ -52,14 +69,14 @@ def calls_in(text, tools):
 
 
 def right(kind, s, text):
-    if "tool" in kind and kind != "tool_answer" or "parallel" in kind:
+    if s["kind"] in ("tool_call", "tool_parallel", "tool_chain"):
         return calls_in(text, s["tools"]) == [(n, a) for n, a in s["gold"]]
     if kind.startswith("needle"):
         return s["gold"] in text
     if kind == "arithmetic":
         found = re.findall(r"-?\d+", text)
         return bool(found) and found[-1] == s["gold"]
-    if kind == "json":
+    if kind in ("json", "fields"):
         try:
             return json.loads(text) == s["gold"]
         except ValueError:

@@ -794,8 +794,10 @@ TOOLS = {
         {"path": P("string", "Path of the file")},
         ["path"],
         {
-            "path": lambda r: f"{pick(r, ('src', 'docs', 'data', '/etc', 'notes', '/home/user'))}/{pick(r, 'main readme config todo report list index'.split())}"
-            f"{pick(r, ('.c', '.md', '.txt', '.json', '.py', '.csv'))}"
+            "path": lambda r: (
+                f"{pick(r, ('src', 'docs', 'data', '/etc', 'notes', '/home/user'))}/{pick(r, 'main readme config todo report list index'.split())}"
+                f"{pick(r, ('.c', '.md', '.txt', '.json', '.py', '.csv'))}"
+            )
         },
         {("path",): ("Read the file {path}.", "Show me {path}.", "What is in {path}?", "Open {path}.")},
         lambda r: {"content": filler(r)},
@@ -1205,7 +1207,7 @@ def differ(a, b):
 def tools_task(r, pool=None, mode=None, only=False):
     """mode: call, parallel, answer (after the results), chat (tools there, none needed) or nofit. only: no composed tool is asked for."""
     pool = pool or TRAIN_TOOLS
-    mode = mode or r.choices(("call", "parallel", "answer", "chat", "nofit"), (46, 16, 20, 11, 7))[0]
+    mode = mode or r.choices(("call", "parallel", "answer", "chat", "nofit"), (48, 20, 20, 10, 2))[0]
     n_calls = 1 if mode not in ("parallel", "answer") else (r.randint(2, 3) if mode == "parallel" else r.choice((1, 1, 2)))
     calls = [known_call(r, pick(r, pool), 0) if only else any_call(r, pool)]
     fn_of = lambda c: c[0]["function"]["name"]  # noqa: E731
@@ -1281,31 +1283,3 @@ def copying(r):
         return sample([user(f"Write this in upper case: {s}")], s.upper(), "copy", None)
     w = r.sample(PLACE, r.randint(2, 6))
     return sample([user(f"How many words are in this list? {', '.join(w)}")], f"There are {len(w)} words in the list.", "copy", None)
-
-
-MIX = (("dialogue", 16), ("unknown", 5), ("arithmetic", 22), ("needle", 13), ("json", 15), ("tools", 50), ("copy", 5))
-
-
-def make(r, kind=None, prose=None):
-    kind = kind or r.choices([m[0] for m in MIX], [m[1] for m in MIX])[0]
-    if kind == "dialogue":
-        return dialogue(r)
-    if kind == "unknown":
-        return unknown(r)
-    if kind == "arithmetic":
-        return arithmetic(r)
-    if kind == "needle":
-        return needle(r, prose)
-    if kind == "json":
-        return extraction(r)
-    if kind == "tools":
-        return tools_task(r)
-    return copying(r)
-
-
-if __name__ == "__main__":
-    rng = random.Random(1)
-    for m, _ in MIX:
-        for _ in range(3):
-            x = make(rng, m)
-            print(m, "|", json.dumps(x["messages"])[-300:], "=>", repr(x["target"])[:400])

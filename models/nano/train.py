@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains m5-nano on one NVIDIA GPU: align the mixers layer by layer with the teacher, then distil and tune end to end.
+"""Trains m5-nano on one or more NVIDIA GPUs: align the mixers layer by layer with the teacher, then distil and tune end to end.
 
     python train.py TEACHER.gguf CHATS.npy OUT --align-seconds 60 --train-seconds 800
+    torchrun --nproc_per_node 2 train.py TEACHER.gguf CHATS.npy OUT --resume STATE.npz --align-seconds 0
+
+With several GPUs every process draws its own batches, gradients are averaged, and the first process keeps the clock, the log and the state.
 
 Both stages are bounded by time; the learning rate and the start of quantisation-aware training follow the share of it that is spent.
 OUT/control.json, if it appears, may set train_seconds, share, or stop while the run goes on. OUT/state.npz is the Q4_0 state.
@@ -17,16 +20,33 @@ import time
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
 import data
 import gguf_read
+import mix
 import model
-import tasks
 import teacher as teacher_mod
 
 CHUNK = 8192
-JUDGED = ("tool", "held_tool", "parallel", "tool_answer", "needle2k", "needle4k", "arithmetic", "json", "unknown", "dialogue")
+JUDGED = (
+    "tool",
+    "held_tool",
+    "parallel",
+    "tool_answer",
+    "new_tool",
+    "new_parallel",
+    "new_answer",
+    "new_chain",
+    "fields",
+    "needle2k",
+    "needle4k",
+    "arithmetic",
+    "json",
+    "unknown",
+    "dialogue",
+)
 # task kind -> judged tasks whose failures raise its share
 FOLLOWED = {"tools": ("tool", "parallel", "tool_answer"), "needle": ("needle2k", "needle4k"), "arithmetic": ("arithmetic",), "json": ("json",)}
 # teacher layers left out (their input and output differ least); the others become the student's layers in order
@@ -124,11 +144,16 @@ class Run:
     def __init__(self, a):
         self.a = a
         self.begin = time.time()
-        self.dev = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        self.dev = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if torch.cuda.is_available() else torch.device("cpu")
+        if self.dev.type == "cuda":
+            torch.cuda.set_device(self.dev)
+        if self.world > 1:
+            dist.init_process_group("cpu:gloo,cuda:nccl" if self.dev.type == "cuda" else "gloo")
         dt = torch.bfloat16 if self.dev.type == "cuda" else torch.float32
         self.out = pathlib.Path(a.out)
         self.out.mkdir(parents=True, exist_ok=True)
-        self.stream = data.Stream(a.workers, a.gguf, a.chats, a.rows, a.width, a.t_total, a.mtp_rows, share=a.share, seed=a.seed)
+        self.stream = data.Stream(a.workers, a.gguf, a.chats, a.rows, a.width, a.t_total, a.mtp_rows, share=a.share, seed=a.seed * 8 + self.rank)
         arrays, _ = gguf_read.load_teacher(a.gguf)
         self.keep = [i for i in range(sum(1 for k in arrays if k.endswith(".norm1"))) if i not in DROPPED]
         self.c = model.Config(layers=len(self.keep))
@@ -138,11 +163,13 @@ class Run:
             self.load(a.resume)
         else:
             self.s.init_from({k: torch.from_numpy(v).to(self.dev) for k, v in arrays.items()}, self.keep, a.seed)
-        self.log_file = open(self.out / "log.jsonl", "a")
+        self.log_file = open(self.out / "log.jsonl", "a") if self.rank == 0 else None
         self.prefetch = Prefetch(self.stream, self.dev)
-        self.heldout = None
+        self.heldout = self.make_heldout()
 
     def say(self, **kw):
+        if self.rank:
+            return
         kw = {k: (round(v, 4) if isinstance(v, float) else v) for k, v in kw.items()}
         kw["t"] = round(time.time() - self.begin, 1)
         self.log_file.write(json.dumps(kw) + "\n")
@@ -210,6 +237,14 @@ class Run:
 
     # ----------------------------------------------------------------------------------------------------- training
 
+    def together(self, *values):
+        """The first process's numbers, so that all of them take the same step."""
+        if self.world == 1:
+            return values
+        t = torch.tensor([float(v) for v in values], dtype=torch.float64)
+        dist.broadcast(t, 0)
+        return t[0].item(), *(x > 0 for x in t[1:].tolist())
+
     def losses(self, W, b, ht):
         s = self.s
         h = s.forward(W, b["tokens"], self.meta(b))
@@ -240,11 +275,17 @@ class Run:
             if step == 3:
                 start = now
             spent = 0.0 if start is None else now - start
-            part = spent / a.train_seconds
-            if part >= 1 or step >= a.max_steps:
+            part, stop, judge = self.together(spent / a.train_seconds, step % 10 == 0 and self.control(), spent >= next_eval)
+            if part >= 1 or step >= a.max_steps or stop:
                 break
-            if step % 10 == 0 and self.control():
-                break
+            if judge:
+                t0 = time.time()
+                self.evaluate(part >= a.qat_from)
+                self.save()
+                next_eval += a.eval_every
+                if start is not None:
+                    start += time.time() - t0
+                mark, tokens = time.time(), 0
             quantise = part >= a.qat_from
             scale = min(1.0, (step + 1) / a.warmup) * min(1.0, max(0.02, (1 - part) / (1 - a.decay_from)))
             for g in opt.param_groups:
@@ -256,6 +297,9 @@ class Run:
             A, M = b["act"], b["mtp"]
             loss = main[0] / (A["kl"] + A["ce"]).sum() + a.mtp_weight * mtp[0] / (M["kl"] + M["ce"]).sum().clamp(min=1)
             loss.backward()
+            if self.world > 1:
+                for g in "mbs":
+                    dist.all_reduce(s.flat[g].grad, op=dist.ReduceOp.AVG)
             norm = torch.nn.utils.clip_grad_norm_([s.flat[g] for g in "mbs"], 1.0)
             opt.step()
             opt.zero_grad(set_to_none=True)
@@ -275,7 +319,7 @@ class Run:
                     part=part,
                     lr=scale,
                     q=quantise,
-                    tok_s=int(tokens / (time.time() - mark)),
+                    tok_s=int(tokens * self.world / (time.time() - mark)),
                     norm=norm.item(),
                     kl=gen[1] / max(gen[0], 1),
                     ce=gen[2] / max(gen[0], 1),
@@ -284,13 +328,6 @@ class Run:
                     tasks={k: [round(r[2] / r[0], 3), round(r[3] / r[0], 3)] for k, r in zip(data.KINDS[1:], v[1:]) if r[0]},
                 )
                 sums.zero_(), mtp_sum.zero_()
-                mark, tokens = time.time(), 0
-            if spent >= next_eval:
-                t0 = time.time()
-                self.evaluate(quantise)
-                self.save()
-                next_eval += a.eval_every
-                start += time.time() - t0
                 mark, tokens = time.time(), 0
         self.evaluate(True)
         self.save()
@@ -324,14 +361,12 @@ class Run:
                 return None
 
             b, pending = data.pack(draw, a.rows, a.width, a.t_total, a.mtp_rows)
-            out.append(to_device(b, self.dev))
+            out.append(b)
             left = sorted(todo + pending, key=lambda d: -len(d.ids))
-        return out
+        return [to_device(b, self.dev) for b in out[self.rank :: self.world]]
 
     def evaluate(self, quantise):
         """Teacher-forced: a sample counts as exact if every token of its completion is the most likely one."""
-        if self.heldout is None:
-            self.heldout = self.make_heldout()
         bad, seen, kl, ce, ce_t, n, hits, agree, pairs = set(), set(), 0.0, 0.0, 0.0, 0, 0, 0, 0
         W = self.s.weights(quantise)
         E = W["model.embed_tokens.weight"].detach()
@@ -359,13 +394,18 @@ class Run:
                     agree += (same & gm[c]).sum().item()
                 pairs += gm.sum().item()
             del h, hm, main, mtp
+        if self.world > 1:
+            parts = [None] * self.world
+            dist.all_gather_object(parts, (bad, seen, [kl, ce, ce_t, n, hits, agree, pairs]))
+            bad, seen = set().union(*(x[0] for x in parts)), set().union(*(x[1] for x in parts))
+            kl, ce, ce_t, n, hits, agree, pairs = (sum(x) for x in zip(*(x[2] for x in parts)))
         n, pairs = max(n, 1), max(pairs, 1)
         res = {}
         for i, k in enumerate(JUDGED):
             mine = [x for x in seen if x // 100000 == i + 1]
             res[k] = round(1 - len([x for x in mine if x in bad]) / max(1, len(mine)), 3)
         # what still fails is shown more often
-        for i, (kind, base) in enumerate(tasks.MIX):
+        for i, (kind, base) in enumerate(mix.MIX):
             judged = [v for k, v in res.items() if k in FOLLOWED.get(kind, ())]
             if judged:
                 self.stream.mix[i] = base * (0.6 + 2.4 * (1 - min(judged)))
@@ -385,6 +425,12 @@ class Run:
 
     @torch.no_grad()
     def save(self):
+        if self.rank:
+            return
+        self.write()
+
+    @torch.no_grad()
+    def write(self):
         """Quantised groups as Q4_0 blocks (f16 scale, 16 bytes of nibbles), small parameters as f32."""
         out = {"config": json.dumps(vars(self.c))}
         for g in "mb":
