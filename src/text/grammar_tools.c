@@ -272,8 +272,10 @@ static int32_t gemma_rule(gt *g, int which)
 static int32_t gemma_member(gt *g, params *p, m5_slice name, const m5_json *schema)
 {
     tc_type type = tc_type_of(p->c.root, name);
+    bool same = !(type.set & (TC_STR | TC_OBJ | TC_ARR)); /* spelled as in JSON */
     if (type.set & (TC_OBJ | TC_ARR)) m5_g_schema_note(&p->c, "properties");
-    return m5_g_seq3(g->b, m5_g_lit(g->b, name.p, name.n), m5_g_cstr(g->b, ":"), m5_g_share(g->b, gemma_value(g, type.set, schema)));
+    int32_t value = same ? value_node(p, name, schema) : m5_g_share(g->b, gemma_value(g, type.set, schema));
+    return m5_g_seq3(g->b, m5_g_lit(g->b, name.p, name.n), m5_g_cstr(g->b, ":"), value);
 }
 
 /* ---- Python: f(a=1, b="x") ---- */
@@ -301,6 +303,11 @@ static int32_t arguments(gt *g, const m5_json *schema, const char *where)
         bool any = m5_json_typeof(schema) == M5_JSON_OBJECT && !m5_json_len(schema);
         if (g->f->kind != M5_TOOLCALL_GEMMA4 && g->f->kind != M5_TOOLCALL_PYTHONIC) {
             if (any) return m5_g_ref(b, m5_g_json(b, G_JSON_OBJECT), 0);
+            /* An empty list of properties is how a function without parameters is declared. */
+            const m5_json *props = m5_json_get(schema, "properties");
+            bool none = m5_json_typeof(props) == M5_JSON_OBJECT && !m5_json_len(props) && !m5_json_get(schema, "additionalProperties") &&
+                        !m5_json_get(schema, "patternProperties") && !m5_json_get(schema, "allOf") && !m5_json_get(schema, "$ref");
+            if (none) return m5_g_cstr(b, "{}");
             return m5_json_typeof(schema) == M5_JSON_OBJECT ? m5_g_schema(b, schema, where) : m5_g_cstr(b, "{}");
         }
     }

@@ -3,6 +3,7 @@
 m5_test(test_tokenizer SOURCES unit/test_tokenizer.c LIBS m5_text m5_base LABELS unit TIMEOUT 300)
 m5_test(test_grammar SOURCES unit/test_grammar.c LIBS m5_text m5_base LABELS unit TIMEOUT 300)
 m5_test(test_grammar_random SOURCES unit/test_grammar_random.c LIBS m5_text m5_base LABELS unit TIMEOUT 300)
+m5_test(test_grammar_tools SOURCES unit/test_grammar_tools.c LIBS m5_text m5_base LABELS unit)
 m5_test(test_jinja SOURCES unit/test_jinja.c LIBS m5_text m5_base LABELS unit TIMEOUT 300)
 m5_test(test_chat SOURCES unit/test_chat.c LIBS m5_text m5_base LABELS unit)
 m5_test(test_think SOURCES unit/test_think.c LIBS m5_text m5_base LABELS unit)
