@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     m5_error err = {0};
     if (n < 4 || n > 3000) return 0;
     if (!wire) {
-        open_source();
+        open_source(template_text);
         grammar = grammar_of("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},\"b\":{\"type\":\"integer\"}},\"required\":[\"a\"]}");
         SOURCE_CHECK(m5_wire_vocab(wire, &vocab, &err) == 0);
     }

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { THINK = 256, UNTHINK, CALL, UNCALL, END, N_VOCAB };
-static const char *const specials[] = {"<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>"};
+static const char *specials[] = {"<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>"};
 static m5_tokenizer *tok;
 static m5_chat *chat;
 static m5_wire *wire;
@@ -24,7 +24,7 @@ static const char template_text[] =
     "{{ '}\\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\\n' }}{% endfor %}{% if tools %}{{ tools|tojson }}{% endif %}";
 
 /* Byte-level BPE without merges: token b is byte b. */
-static void open_source(void)
+static void open_source(const char *source)
 {
     m5_buf j = {0};
     m5_error err = {0};
@@ -52,7 +52,7 @@ static void open_source(void)
     m5_buf_puts(&j, "}}}");
     SOURCE_CHECK(m5_tokenizer_from_json(&tok, j.p, j.n, NULL, &err) == 0);
     m5_buf_free(&j);
-    SOURCE_CHECK(m5_chat_new(&chat, template_text, NULL, NULL, "<|im_end|>", &err) == 0);
+    SOURCE_CHECK(m5_chat_new(&chat, source, NULL, NULL, "<|im_end|>", &err) == 0);
     SOURCE_CHECK(m5_wire_new(&wire, tok, chat, &err) == 0);
     SOURCE_CHECK(wire->open_id == THINK && wire->close_id == UNTHINK);
     static const char list[] =

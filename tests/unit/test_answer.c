@@ -323,9 +323,35 @@ static void test_failing_memory(void)
     }
 }
 
+/* A tag of several tokens, Gemma 4's: under a grammar its first token leads into a thought and nowhere else. */
+static void test_channel(void)
+{
+    specials[0] = "<|channel>";
+    specials[1] = "<channel|>";
+    open_source("{% for m in messages %}{% if m.reasoning_content %}{{ '<|channel>thought\n' + m.reasoning_content + '<channel|>' }}{% endif %}{{ "
+                "m.content }}"
+                "{% endfor %}");
+    T_CHECK(wire->open_rest.n == 7 && wire->close_bare.n == 1 && wire->after.n == 0);
+    m5_answer_plan p = plan_of(false, -1);
+    m5_error err = {0};
+    p.think.open = wire->thought->open;
+    p.think.close = wire->thought->close;
+    check(&p, 100, "\1thought\nwhy\n\2yes\5", "{why}yes!stop", 4);
+    check(&p, 100, "\1final\2yes\5", "<|channel>final<channel|>yes!stop", -1);
+    p.n_grammar = 1;
+    p.grammars[0] = grammar_of("{\"type\":\"integer\",\"minimum\":10,\"maximum\":99}");
+    T_CHECK(m5_wire_vocab(wire, &p.vocab, &err) == 0, "%s", err.text);
+    check(&p, 100, "\1\nwhy\00242\5", "{why}42!stop", -1);
+    check(&p, 100, "42\5", "42!stop", -1);
+    p.think.budget = 2;
+    check(&p, 100, "\1\nwhy\00242\5", "{w}10!stop", -1);
+    m5_grammar_unref(p.grammars[0]);
+    close_source();
+}
+
 int main(void)
 {
-    open_source();
+    open_source(template_text);
     test_thoughts();
     test_budget_sums();
     test_room();
@@ -337,5 +363,6 @@ int main(void)
     test_noise();
     test_failing_memory();
     close_source();
+    test_channel();
     return t_done();
 }
