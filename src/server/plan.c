@@ -186,6 +186,10 @@ static int plan_hint(const m5_wire *wire, const m5_turn *t, m5_answer_plan *out,
     m5_ask_form form = m5_ask_find_form(m5_ask_last_user(m5_json_get(t->vars, "messages")), &text);
     if (form == M5_ASK_NONE || !*text) return 0;
     if (m5_tokenize(wire->tok, &out->hint, text, strlen(text), M5_SPECIAL_NONE, false, &err)) return m5_api_fail_from(ae, &err);
+    if (t->gen.max_tokens >= 0 && (size_t)t->gen.max_tokens < 4 * out->hint.n) { /* it would be most of the answer */
+        m5_ids_free(&out->hint);
+        return 0;
+    }
     out->hint_text = text;
     out->hint_name = m5_ask_form_name(form);
     return 0;

@@ -374,7 +374,7 @@ class NanoTest(Base):
         choice, _ = self.both(body)
         self.assertEqual((choice["thinking"]["ended_by"], choice["thinking"].get("escape_hint")), ("budget", "json"))
         self.assertTrue(choice["message"]["content"].startswith("```json\n"), choice)
-        for extra in ({"escape_hints": "off"}, {"escape_hints": "format"}, {"tools": [WEATHER]}, {"json_schema": PERSON}):
+        for extra in ({"escape_hints": "off"}, {"escape_hints": "format"}, {"tools": [WEATHER]}, {"json_schema": PERSON}, {"max_tokens": 5}):
             answer = self.ask({**body, **extra})
             self.assertNotIn("escape_hint", answer["thinking"], extra)
             self.assertFalse(re.match("```", answer["message"]["content"] or ""), extra)
