@@ -40,7 +40,7 @@ typedef struct m5_answer_plan {
     int n_stop;
     bool logprobs;
     m5_ids hint;                       /* owned: tokens of a typed opening behind a thought that a rule closed */
-    const char *hint_text, *hint_name; /* "" and NULL: none */
+    const char *hint_name; /* NULL: none */
 } m5_answer_plan;
 
 enum { M5_CALL_ID_BYTES = 32 };

@@ -181,7 +181,6 @@ static int plan_hint(const m5_wire *wire, const m5_turn *t, m5_answer_plan *out,
 {
     m5_error err = {0};
     const char *text = "";
-    out->hint_text = "";
     if (t->hints != M5_HINTS_AUTO || !out->think_known || out->n_grammar || out->tools) return 0;
     m5_ask_form form = m5_ask_find_form(m5_ask_last_user(m5_json_get(t->vars, "messages")), &text);
     if (form == M5_ASK_NONE || !*text) return 0;
@@ -190,7 +189,6 @@ static int plan_hint(const m5_wire *wire, const m5_turn *t, m5_answer_plan *out,
         m5_ids_free(&out->hint);
         return 0;
     }
-    out->hint_text = text;
     out->hint_name = m5_ask_form_name(form);
     return 0;
 }

@@ -132,7 +132,7 @@ static m5_finish drive(m5_answer *a, run *r, const char *script)
 
 static m5_answer_plan plan_of(bool inside, int budget)
 {
-    m5_answer_plan p = {.wire = wire, .n_vocab = N_VOCAB, .limit = -1, .parallel_calls = true, .think_known = true, .hint_text = ""};
+    m5_answer_plan p = {.wire = wire, .n_vocab = N_VOCAB, .limit = -1, .parallel_calls = true, .think_known = true};
     p.think = (m5_think_options){"<think>", "</think>", THINK, UNTHINK, inside, budget, 20, true};
     return p;
 }

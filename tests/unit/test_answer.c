@@ -157,7 +157,6 @@ static void test_loops(void)
     run r = {.max_tokens = 20, .n_ctx = 4000};
     static const int32_t hint[] = {'`', '`', '`', 'j', '\n'};
     p.hint = (m5_ids){(int32_t *)hint, 5, 5};
-    p.hint_text = "```j\n";
     p.hint_name = "json";
     go(&p, &r, script.p, &s);
     T_CHECK(s.report.think.end == M5_THINK_LOOP && s.report.think.loop_period == 7, "%d", s.report.think.loop_period);
