@@ -296,6 +296,7 @@ class NoiseTest(Base):
         self.assertEqual(self.ask({**body, "max_tokens": 500})["finish_reason"], "length")
 
 
+@unittest.skipIf(harness.EMULATOR, "a trained model under emulation takes hours")
 @unittest.skipUnless(os.path.exists(NANO), "m5-nano is not here")
 class NanoTest(Base):
     @classmethod
