@@ -762,7 +762,7 @@ static void step(m5_engine *e)
         logits += (size_t)e->runs[i].n_out * (size_t)m5_model_config(e->model)->n_vocab;
         if (hidden) hidden += (size_t)e->runs[i].n_tok * (size_t)m5_model_config(e->model)->n_embd;
     }
-    if (n_decode) m5_spec_stepped(&e->spec, e->asks, n_decode, (double)(t1 - t0), !whole);
+    if (n_decode) m5_spec_stepped(&e->spec, e->asks, n_decode, n_rows, (double)(t1 - t0), !whole);
     publish(e);
 }
 

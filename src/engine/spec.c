@@ -419,7 +419,7 @@ static void fade(m5_spec_count *seen, float by, unsigned used)
     }
 }
 
-void m5_spec_stepped(m5_spec *sp, const m5_spec_ask *asks, int n, double us, bool beside)
+void m5_spec_stepped(m5_spec *sp, const m5_spec_ask *asks, int n, int n_rows, double us, bool beside)
 {
     int plain_rows = 0, drafted = 0;
     unsigned used = 0;
@@ -432,7 +432,7 @@ void m5_spec_stepped(m5_spec *sp, const m5_spec_ask *asks, int n, double us, boo
     fade(sp->seen, FADE_ALL, used);
     for (int i = 0; i < n; i++) fade(asks[i].q->seen, FADE, asks[i].q->n_draft ? 1u << asks[i].q->cls : 0);
     if (beside) return;
-    m5_spec_cost_add(&sp->cost, plain_rows + drafted, us);
+    m5_spec_cost_add(&sp->cost, n_rows, us); /* also those of answers that have ended */
     /* Each sequence's share: a token is worth the time of the plain step over its sequences, drafts pay for the rows they added. */
     double plain = m5_spec_cost_of(&sp->cost, plain_rows), extra = us > plain ? us - plain : 0;
     for (int i = 0; i < n; i++) {

@@ -105,8 +105,8 @@ void m5_spec_propose(m5_spec *sp, const m5_spec_ask *asks, int n, double us_besi
  * none). A prompt's rows fill the next-token head's slots at once, before its pages are shared. */
 void m5_spec_saw(m5_spec *sp, m5_spec_seq *q, m5_seq *seq, const int32_t *ids, int n_ids, int pos, int n, const float *hidden, bool prompt);
 
-/* After the step: n_right of q->n_draft were right. Then once for the step: it took us; beside: prompts were in it. */
+/* After the step: n_right of q->n_draft were right. Then once for the step: its n_rows rows took us; beside: prompts were in it. */
 void m5_spec_checked(m5_spec *sp, m5_spec_seq *q, int n_right);
-void m5_spec_stepped(m5_spec *sp, const m5_spec_ask *asks, int n, double us, bool beside);
+void m5_spec_stepped(m5_spec *sp, const m5_spec_ask *asks, int n, int n_rows, double us, bool beside);
 
 #endif

@@ -555,6 +555,51 @@ static void test_slices_beside_decoding(void)
     m5_engine_close(e);
 }
 
+/* Drafts made to order under prices of the test's making: taken where they pay, given up where they do not, tried again when they would pay now. */
+static void test_draft_choice(void)
+{
+    enum { N = 200 };
+    m5_engine *e = open_engine(1000, 4, 0, 0);
+    fake.call_delay_us = 1000; /* as where memory is the bound */
+    fake.row_delay_us = 100;
+    const int32_t ids[] = {FAKE_HASH, 9};
+    static int32_t truth[N];
+    m5_gen_params p = params(ids, 2, N);
+    p.spec.sources = M5_SPEC_OFF;
+    run_job(e, J, &p);
+    memcpy(truth, J->ids, sizeof truth);
+    m5_spec_script made = {.ids = truth, .n_ids = N, .p_right = 1, .wrong_at = -1};
+    p.spec = (m5_spec_params){.sources = 1u << M5_SPEC_SCRIPT, .script = &made};
+    int calls = fake.n_calls;
+    run_job(e, J, &p);
+    const m5_usage *u = &J->done.usage;
+    T_CHECK(memcmp(truth, J->ids, sizeof truth) == 0 && u->n_draft_accepted > N / 2 && fake.n_calls - calls < N / 2,
+            "right drafts: %d calls, %d drafted", fake.n_calls - calls, u->n_draft);
+    made.p_right = 0;
+    calls = fake.n_calls;
+    run_job(e, J, &p);
+    T_CHECK(memcmp(truth, J->ids, sizeof truth) == 0 && u->n_draft_accepted == 0 && u->n_draft > 0 && u->n_draft < N / 2, "wrong drafts: %d",
+            u->n_draft);
+    made.p_right = 1;
+    run_job(e, J, &p);
+    T_CHECK(u->n_draft_accepted > N / 3, "drafts that are right again: %d", u->n_draft_accepted);
+    fake.call_delay_us = 0;
+    fake.row_delay_us = 1000; /* a row costs as much as a step: even right drafts bring nothing, wrong ones lose */
+    made.p_right = 0.3;
+    m5_error err = {0};
+    for (int i = 0; i < 4; i++) T_EQ_INT(submit(e, &J[i], &p, &err), 0);
+    int drafted = 0;
+    for (int i = 0; i < 4; i++) {
+        job_wait(&J[i], -1);
+        drafted += J[i].done.usage.n_draft;
+        T_CHECK(memcmp(truth, J[i].ids, sizeof truth) == 0, "request %d", i);
+        m5_request_free(J[i].req);
+    }
+    T_CHECK(drafted < N, "%d drafts that cost more than they bring", drafted);
+    fake.row_delay_us = 0;
+    m5_engine_close(e);
+}
+
 static void test_quiet(void)
 {
     m5_engine *e = open_engine(1000, 2, 0, 0);
@@ -643,6 +688,7 @@ int main(void)
     test_preempt();
     test_reuse();
     test_slices_beside_decoding();
+    test_draft_choice();
     test_quiet();
     test_close();
     return t_done();
