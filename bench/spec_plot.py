@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws speed against the length of drafts from the output of `m5-infer bench --accept ... --csv`: bench/spec_plot.py OUT.svg NAME=RESULT.csv [...]"""
+"""Draws speed against the length of drafts from the output of `m5-infer bench --accept ... --csv`: bench/spec_plot.py OUT.png NAME=RESULT.csv [...]"""
 import csv
 import sys
 
@@ -30,7 +30,7 @@ def main():
         ax.grid(alpha=0.3)
     axes[0][0].legend(title="right", fontsize=8, title_fontsize=8)
     fig.tight_layout()
-    fig.savefig(out)
+    fig.savefig(out, dpi=90)
 
 
 if __name__ == "__main__":
