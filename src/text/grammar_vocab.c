@@ -50,8 +50,7 @@ static uint32_t string_chars(const char *p, size_t n)
 
 static int build_trie(g_trie *t, sort_key *key, size_t n)
 {
-    size_t nodes = 1, bytes = 0;
-    for (size_t i = 0; i < n; i++) bytes += key[i].n;
+    size_t nodes = 1;
     if (n) qsort(key, n, sizeof *key, cmp_key);
     t->ids = m5_alloc(M5_MEM_TEXT, n * sizeof *t->ids + 4);
     uint32_t *open = m5_alloc(M5_MEM_TEXT, (MAX_TOKEN_BYTES + 1) * sizeof *open); /* nodes on the way to the last token */
