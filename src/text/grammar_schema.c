@@ -246,7 +246,11 @@ static int32_t object_node(schema_ctx *c, const m5_json *s)
     }
     for (size_t i = 0; i < sizeof loose / sizeof loose[0]; i++) {
         const m5_json *v = m5_json_get(s, loose[i]);
-        if (v && !(m5_json_typeof(v) == M5_JSON_BOOL && (m5_json_bool(v) || !o.extra_ok))) m5_g_schema_note(c, loose[i]);
+        bool open = m5_json_typeof(v) == M5_JSON_BOOL && m5_json_bool(v);
+        /* Which members other branches have seen is not followed; only where no member is left over does it not matter. */
+        const m5_json *extra = m5_json_get(s, "additionalProperties");
+        bool closed = m5_json_typeof(extra) == M5_JSON_BOOL && !m5_json_bool(extra);
+        if (v && !open && !closed) m5_g_schema_note(c, loose[i]);
     }
     bool empty_ok = true;
     int32_t list = member_list(c, &o, min_extra, max_extra, &empty_ok);
