@@ -5,6 +5,7 @@ the same, once with the trained m5-nano, which knows what to do."""
 import json
 import os
 import re
+import subprocess
 import sys
 import threading
 import unittest
@@ -346,6 +347,36 @@ class NanoTest(Base):
         self.assertTrue(answer["message"]["content"])
         legacy = self.ask({"messages": body["messages"], "functions": [WEATHER["function"]], "temperature": 0, "max_tokens": 100})
         self.assertEqual((legacy["finish_reason"], legacy["message"]["function_call"]["name"]), ("function_call", "get_weather"))
+
+    def test_cache_over_turns(self):
+        """The second turn computes its own tokens only, and says what it would say without the first."""
+        talk = [{"role": "system", "content": "You are a kind helper. " * 12}, {"role": "user", "content": "Name three fruits."}]
+        body = {"temperature": 0, "max_tokens": 40}
+        first = self.s.post(CHAT, {**body, "messages": talk})[1]
+        talk += [first["choices"][0]["message"], {"role": "user", "content": "And two animals?"}]
+        second = self.s.post(CHAT, {**body, "messages": talk})[1]
+        self.assertGreater(second["usage"]["prompt_tokens_details"]["cached_tokens"], first["usage"]["prompt_tokens"] - 16)
+        fresh = harness.Server("--cache-ram", "0", "--ctx", "4096", model=NANO)
+        self.addCleanup(fresh.stop)
+        alone = fresh.post(CHAT, {**body, "messages": talk})[1]
+        self.assertEqual(alone["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+        self.assertEqual(alone["choices"][0]["message"]["content"], second["choices"][0]["message"]["content"])
+
+    def test_own_head_drafts(self):
+        """The next-token head is right often, and never changes a word, drawn or greedy. Whether a server drafts depends on what it costs just then."""
+        body = {"messages": [{"role": "user", "content": "Write a short poem about the sea."}], "max_tokens": 80, "logprobs": True}
+        for sampling in ({"temperature": 0}, {"temperature": 0.8, "seed": 5}):
+            plain = self.s.post(CHAT, {**body, **sampling, "speculative": False})[1]
+            drafted = self.s.post(CHAT, {**body, **sampling, "speculative": {"mode": "mtp", "n_max": 2}})[1]
+            self.assertEqual(plain["choices"], drafted["choices"])
+            self.assertEqual(plain["timings"]["draft_n"], 0)
+        prompt = self.s.post("/apply-template", {"messages": body["messages"]})[1]["prompt"]
+        ids = ",".join(map(str, self.s.post("/tokenize", {"content": prompt})[1]["tokens"]))
+        command = [harness.BINARY, "debug", "generate", "--model", NANO, "--ids", ids, "-n", "64"]
+        plain, drafted = (json.loads(subprocess.run([*command, "--spec", spec, "--spec-k", "1"], check=True, capture_output=True).stdout) for spec in ("off", "mtp"))
+        self.assertEqual(plain["ids"], drafted["ids"])
+        self.assertGreater(drafted["draft_n_accepted"], 20)
+        self.assertGreater(drafted["draft_n_accepted"], 0.5 * drafted["draft_n"])
 
     def test_required_and_schema(self):
         body = {"messages": [{"role": "user", "content": "Tell me a joke."}], "tools": [WEATHER], "temperature": 0, "max_tokens": 120}
