@@ -238,13 +238,13 @@ def plot(path, result):
     ax.axvline(5.5, color="#999", linewidth=1, linestyle=":")
     ax.axvline(8.5, color="#999", linewidth=1, linestyle=":")
     top = ax.get_ylim()[1]
-    ax.text(5.55, top * 0.93, "back to turn 3", fontsize=8)
-    ax.text(8.55, top * 0.93, "server restarts", fontsize=8)
+    ax.text(5.55, top * 0.6, "back to turn 3", fontsize=8)
+    ax.text(8.45, top * 0.6, "server restarts", fontsize=8, ha="right")
     ax.set_xticks(range(1, 11))
     ax.set_xlabel("agent turn")
     ax.set_ylabel("seconds to the first token")
     ax.set_ylim(bottom=0)
-    ax.legend(loc="upper center")
+    ax.legend(loc="upper left", bbox_to_anchor=(0.2, 1))
     fig.tight_layout()
     fig.savefig(path, dpi=110)
 
