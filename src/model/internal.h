@@ -31,6 +31,7 @@ struct m5_seq {
     int pos;       /* committed tokens */
     int n_held;    /* rows of the last forward with hold, behind pos */
     int n_pending; /* of the pos tokens, those still in the ring and not in the row */
+    m5_layer_set settled; /* layers whose part of the row has the pending tokens already, because a guess passed there */
     int cap_page, n_page;
     uint8_t **pages; /* data pointers; the count of owners lies in front (state.c) */
     float *row;      /* recurrent row or NULL */
@@ -42,6 +43,8 @@ struct m5_seq {
 typedef struct m5_step {
     int n_tok, n_run;
     const m5_run *runs; /* NULL in the next-token head */
+    const m5_layer_set *layers;
+    bool guess; /* all rows are held, nothing can be committed */
     const int32_t *pos, *seq_of;
     const m5_kv_view *views; /* [n_run] */
 } m5_step;
@@ -53,6 +56,7 @@ struct m5_model {
     m5_kv_type kv_type;
     int page_tok, max_tok, max_draft;
     bool has_gdn, mtp;
+    m5_layer_set layers; /* that forwards compute */
     m5_layer_mem *mem; /* [n_layer + 1], the last for the next-token head */
     m5_block_pool pool;
     uint64_t n_forward;

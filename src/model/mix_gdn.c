@@ -47,8 +47,10 @@ static m5_gdn_args gdn_args(const m5_model *m, int layer, const m5_gdn_run *runs
 static m5_gdn_run gdn_run(const m5_model *m, const m5_seq *s, int layer)
 {
     const m5_layer_mem *mem = &m->mem[layer];
-    return (m5_gdn_run){
-        .state = s->row + mem->state, .conv_tail = s->row + mem->tail, .ring = s->ring ? s->ring + mem->ring : NULL, .n_pending = s->n_pending};
+    return (m5_gdn_run){.state = s->row + mem->state,
+                        .conv_tail = s->row + mem->tail,
+                        .ring = s->ring ? s->ring + mem->ring : NULL,
+                        .n_pending = m5_layer_in(&s->settled, layer) ? 0 : s->n_pending};
 }
 
 void m5_mix_gdn(m5_model *m, const m5_step *st, int layer, const float *h, float *y)
@@ -66,7 +68,7 @@ void m5_mix_gdn(m5_model *m, const m5_step *st, int layer, const float *h, float
         m->gdn_runs[i] = gdn_run(m, st->runs[i].seq, layer);
         m->gdn_runs[i].row0 = row;
         m->gdn_runs[i].n_row = st->runs[i].n_tok;
-        m->gdn_runs[i].hold = st->runs[i].hold;
+        m->gdn_runs[i].hold = st->runs[i].hold || st->guess;
     }
     m5_gdn_args g = gdn_args(m, layer, m->gdn_runs, st->n_run);
     m5_cpu_gdn(m->cpu, b.o, b.qkv, b.z, b.b, b.a, &g, st->n_tok);

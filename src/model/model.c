@@ -167,6 +167,7 @@ int m5_model_open(m5_model **out, const char *path, const m5_model_options *opt,
     if (rc < 0) goto out;
     m->cfg = &m->w->config;
     m->mtp = opt->mtp && m->cfg->n_mtp > 0;
+    m->layers = m5_layers_first(m->cfg->n_layer);
     for (int l = 0; l < m->cfg->n_layer; l++) m->has_gdn |= m->cfg->layers[l].mixer == M5_MIX_GDN;
     if ((rc = check_shapes(m, err)) < 0) goto out;
     m->mem = m5_calloc(M5_MEM_MISC, (size_t)m->cfg->n_layer + 1, sizeof *m->mem);
@@ -226,14 +227,49 @@ const float *m5_model_hidden_all(const m5_model *m)
 
 /* ---- forward ---- */
 
-static int check_runs(m5_model *m, const m5_run *runs, int n_run, m5_error *err)
+m5_layer_set m5_layers_first(int n)
+{
+    m5_layer_set s = {0};
+    for (int l = 0; l < n && l < M5_MAX_LAYERS; l++) m5_layer_put(&s, l, true);
+    return s;
+}
+
+int m5_model_check_layers(const m5_model *m, const m5_layer_set *set, m5_error *err)
+{
+    int n = 0;
+    for (int l = 0; l < M5_MAX_LAYERS; l++) {
+        if (!m5_layer_in(set, l)) continue;
+        n++;
+        if (l >= m->cfg->n_layer) return m5_error_set(err, M5_ERR_ARG, "layer %d of %d", l, m->cfg->n_layer);
+        const m5_layer_config *lc = &m->cfg->layers[l];
+        if (lc->mixer == M5_MIX_ATTN && !m5_layer_in(set, lc->kv_donor))
+            return m5_error_set(err, M5_ERR_ARG, "layer %d reads the keys of layer %d, which is left out", l, lc->kv_donor);
+    }
+    return n > 0 ? 0 : m5_error_set(err, M5_ERR_ARG, "no layer is left");
+}
+
+int m5_model_use_layers(m5_model *m, const m5_layer_set *set, m5_error *err)
+{
+    const m5_layer_set all = m5_layers_first(m->cfg->n_layer);
+    M5_ASSERT(m->n_seq == 0);
+    int rc = m5_model_check_layers(m, set ? set : &all, err);
+    if (rc == 0) m->layers = set ? *set : all;
+    return rc;
+}
+
+const m5_layer_set *m5_model_layers(const m5_model *m)
+{
+    return &m->layers;
+}
+
+static int check_runs(m5_model *m, const m5_run *runs, int n_run, bool guess, m5_error *err)
 {
     int64_t n_tok = 0;
     m->n_forward++;
     if (n_run < 1 || n_run > m->max_tok) return m5_error_set(err, M5_ERR_ARG, "%d runs in one batch, between 1 and %d allowed", n_run, m->max_tok);
     for (int i = 0; i < n_run; i++) {
         const m5_run *r = &runs[i];
-        const int limit = r->hold ? m->max_draft : m->max_tok;
+        const int limit = r->hold || guess ? m->max_draft : m->max_tok;
         if (r->n_tok < 1 || r->n_tok > limit) return m5_error_set(err, M5_ERR_ARG, "a run of %d tokens, between 1 and %d allowed", r->n_tok, limit);
         if (r->n_out < 0 || r->n_out > r->n_tok) return m5_error_set(err, M5_ERR_ARG, "%d outputs of %d tokens", r->n_out, r->n_tok);
         if (r->seq->stamp == m->n_forward) return m5_error_set(err, M5_ERR_ARG, "a sequence stands twice in one batch");
@@ -249,16 +285,16 @@ static int check_runs(m5_model *m, const m5_run *runs, int n_run, m5_error *err)
     return 0;
 }
 
-static int reserve_runs(const m5_run *runs, int n_run, m5_error *err)
+static int reserve_runs(const m5_run *runs, int n_run, bool guess, m5_error *err)
 {
     int rc = 0;
     for (int i = 0; i < n_run && rc == 0; i++)
-        rc = m5_seq_reserve(runs[i].seq, runs[i].seq->pos, runs[i].seq->pos + runs[i].n_tok, runs[i].hold, err);
+        rc = m5_seq_reserve(runs[i].seq, runs[i].seq->pos, runs[i].seq->pos + runs[i].n_tok, runs[i].hold || guess, err);
     for (int i = 0; i < n_run && rc < 0; i++) m5_seq_trim(runs[i].seq);
     return rc;
 }
 
-static void lay_out_rows(m5_model *m, const m5_run *runs, int n_run, m5_step *st)
+static void lay_out_rows(m5_model *m, const m5_run *runs, int n_run, const m5_layer_set *set, m5_step *st)
 {
     int row = 0;
     for (int i = 0; i < n_run; i++) {
@@ -269,7 +305,7 @@ static void lay_out_rows(m5_model *m, const m5_run *runs, int n_run, m5_step *st
             m->seq_of[row] = i;
         }
     }
-    *st = (m5_step){.n_tok = row, .n_run = n_run, .runs = runs, .pos = m->pos, .seq_of = m->seq_of, .views = m->views};
+    *st = (m5_step){.n_tok = row, .n_run = n_run, .runs = runs, .layers = set, .pos = m->pos, .seq_of = m->seq_of, .views = m->views};
 }
 
 static void embed_rows(void *ctx, int64_t begin, int64_t end, int worker)
@@ -279,12 +315,20 @@ static void embed_rows(void *ctx, int64_t begin, int64_t end, int worker)
     for (int64_t t = begin; t < end; t++) m5_cpu_row(m->cpu, &m->w->embd, m->ids[t], m->x + t * m->cfg->n_embd);
 }
 
+static int next_layer(const m5_model *m, const m5_step *st, int l)
+{
+    while (l < m->cfg->n_layer && !m5_layer_in(st->layers, l)) l++;
+    return l;
+}
+
 static void layers(m5_model *m, const m5_step *st)
 {
     const m5_config *c = m->cfg;
     const int n = c->n_embd, n_tok = st->n_tok;
-    m5_cpu_rmsnorm(m->cpu, m->h, n, m->x, n, m->w->layers[0].attn_norm, n_tok, n, c->rms_eps);
-    for (int l = 0; l < c->n_layer; l++) {
+    int l = next_layer(m, st, 0);
+    m5_cpu_rmsnorm(m->cpu, m->h, n, m->x, n, m->w->layers[l].attn_norm, n_tok, n, c->rms_eps);
+    for (int after; l < c->n_layer; l = after) {
+        after = next_layer(m, st, l + 1);
         const m5_layer_config *lc = &c->layers[l];
         const m5_layer_weights *lw = &m->w->layers[l];
         if (lc->mixer == M5_MIX_GDN) {
@@ -296,7 +340,7 @@ static void layers(m5_model *m, const m5_step *st)
         m5_cpu_add_rmsnorm(m->cpu, m->h, m->x, m->y, lw->ffn_norm, n_tok, n, c->rms_eps);
         m5_ffn(m, lc, lw, n_tok, m->h, m->x, m->y);
         if (lw->ffn_post_norm) m5_cpu_rmsnorm(m->cpu, m->y, n, m->y, n, lw->ffn_post_norm, n_tok, n, c->rms_eps);
-        const float *next = l + 1 < c->n_layer ? m->w->layers[l + 1].attn_norm : NULL;
+        const float *next = after < c->n_layer ? m->w->layers[after].attn_norm : NULL;
         if (c->n_ple == 0 && lw->layer_scalar == 1.0f) {
             m5_cpu_add_rmsnorm(m->cpu, next ? m->h : NULL, m->x, m->y, next, n_tok, n, c->rms_eps);
             continue;
@@ -309,7 +353,7 @@ static void layers(m5_model *m, const m5_step *st)
 }
 
 /* Final norm of the rows asked for, packed, then the head. */
-static void outputs(m5_model *m, const m5_step *st, float *logits)
+static void outputs(m5_model *m, const m5_step *st, int n_guess, float *logits)
 {
     const m5_config *c = m->cfg;
     const int n = c->n_embd;
@@ -320,29 +364,57 @@ static void outputs(m5_model *m, const m5_step *st, float *logits)
                        c->rms_eps);
         n_out += st->runs[i].n_out;
     }
-    if (m->hidden_all) m5_cpu_rmsnorm(m->cpu, m->hidden_all, n, m->x, n, m->w->out_norm, st->n_tok, n, c->rms_eps);
+    if (m->hidden_all && !st->guess) m5_cpu_rmsnorm(m->cpu, m->hidden_all, n, m->x, n, m->w->out_norm, st->n_tok, n, c->rms_eps);
     if (n_out == 0 || !logits) return;
-    m5_cpu_linear(m->cpu, &(m5_linear){&m->w->head, NULL, logits, c->n_vocab}, 1, m->hidden, n, n_out);
+    m5_matrix head = m->w->head;
+    if (head.n_out > n_guess) head.n_out = n_guess; /* tiles and rows lie in order, so the first ones are a matrix of their own */
+    m5_cpu_linear(m->cpu, &(m5_linear){&head, NULL, logits, c->n_vocab}, 1, m->hidden, n, n_out);
     if (c->final_softcap > 0) m5_cpu_softcap(m->cpu, logits, c->final_softcap, n_out, c->n_vocab);
+}
+
+static void compute(m5_model *m, const m5_step *st, int n_guess, float *logits)
+{
+    m5_pool_for(m5_cpu_pool(m->cpu), st->n_tok, 16, embed_rows, m);
+    m5_cpu_scale(m->cpu, m->x, m->cfg->embd_scale, st->n_tok, m->cfg->n_embd);
+    if (m->cfg->n_ple > 0) m5_ple_open(m, st->n_tok, m->ids);
+    layers(m, st);
+    outputs(m, st, n_guess, logits);
 }
 
 int m5_model_forward(m5_model *m, const m5_run *runs, int n_run, float *logits, m5_error *err)
 {
     m5_step st;
-    int rc = check_runs(m, runs, n_run, err);
-    if (rc == 0) rc = reserve_runs(runs, n_run, err);
+    int rc = check_runs(m, runs, n_run, false, err);
+    if (rc == 0) rc = reserve_runs(runs, n_run, false, err);
     if (rc < 0) return rc;
-    lay_out_rows(m, runs, n_run, &st);
-    m5_pool_for(m5_cpu_pool(m->cpu), st.n_tok, 16, embed_rows, m);
-    m5_cpu_scale(m->cpu, m->x, m->cfg->embd_scale, st.n_tok, m->cfg->n_embd);
-    if (m->cfg->n_ple > 0) m5_ple_open(m, st.n_tok, m->ids);
-    layers(m, &st);
-    outputs(m, &st, logits);
+    lay_out_rows(m, runs, n_run, &m->layers, &st);
+    compute(m, &st, m->cfg->n_vocab, logits);
     for (int i = 0; i < n_run; i++) {
         m5_seq *s = runs[i].seq;
         s->n_pending = 0;
+        s->settled = (m5_layer_set){0};
         s->n_held = runs[i].hold ? runs[i].n_tok : 0;
         if (!runs[i].hold) s->pos += runs[i].n_tok;
+    }
+    return 0;
+}
+
+int m5_model_guess(m5_model *m, const m5_run *runs, int n_run, const m5_layer_set *set, int n_guess, float *logits, m5_error *err)
+{
+    m5_step st;
+    int rc = check_runs(m, runs, n_run, true, err);
+    if (rc == 0) rc = m5_model_check_layers(m, set, err);
+    for (int w = 0; w < M5_LAYER_WORDS && rc == 0; w++)
+        if (set->bits[w] & ~m->layers.bits[w]) rc = m5_error_set(err, M5_ERR_ARG, "a guess from layers that the model does not use");
+    if (rc == 0) rc = reserve_runs(runs, n_run, true, err);
+    if (rc < 0) return rc;
+    lay_out_rows(m, runs, n_run, set, &st);
+    st.guess = true;
+    compute(m, &st, n_guess, logits);
+    for (int i = 0; i < n_run; i++) {
+        m5_seq *s = runs[i].seq;
+        s->n_held = 0;
+        for (int w = 0; w < M5_LAYER_WORDS; w++) s->settled.bits[w] |= set->bits[w];
     }
     return 0;
 }

@@ -34,6 +34,29 @@ m5_cpu *m5_model_cpu(m5_model *m);
 /* For who plans memory once the sizes of the model are known. 0 = no limit but memory. */
 void m5_model_set_state_budget(m5_model *m, uint64_t bytes);
 
+/* A set of layers, for forwards that leave some out: the residual stream passes those unchanged. */
+enum { M5_LAYER_WORDS = (M5_MAX_LAYERS + 63) / 64 };
+typedef struct m5_layer_set {
+    uint64_t bits[M5_LAYER_WORDS];
+} m5_layer_set;
+static inline bool m5_layer_in(const m5_layer_set *s, int layer)
+{
+    return s->bits[layer / 64] >> (layer % 64) & 1;
+}
+static inline void m5_layer_put(m5_layer_set *s, int layer, bool in)
+{
+    const uint64_t bit = (uint64_t)1 << (layer % 64);
+    s->bits[layer / 64] = in ? s->bits[layer / 64] | bit : s->bits[layer / 64] & ~bit;
+}
+m5_layer_set m5_layers_first(int n); /* layers 0 .. n - 1 */
+/* Whether a forward over these layers makes sense: at least one, all of them known, and for each the layer whose keys and values it reads. Errors:
+ * M5_ERR_ARG with the layer. */
+int m5_model_check_layers(const m5_model *m, const m5_layer_set *set, m5_error *err);
+/* From now on every forward computes these layers alone (NULL = all): another model, whose state is worthless to the whole one. Only while there is
+ * no sequence. Errors: as m5_model_check_layers. */
+int m5_model_use_layers(m5_model *m, const m5_layer_set *set, m5_error *err);
+const m5_layer_set *m5_model_layers(const m5_model *m);
+
 /* A sequence: position, page table, recurrent row. Errors: M5_ERR_NOMEM when the state budget is used up. */
 int m5_seq_new(m5_seq **out, m5_model *m, m5_error *err);
 void m5_seq_free(m5_seq *s);
@@ -58,6 +81,12 @@ typedef struct m5_run {
  * forgotten.
  * Errors: M5_ERR_ARG, M5_ERR_NOMEM (state budget; no sequence has changed then). */
 int m5_model_forward(m5_model *m, const m5_run *runs, int n_run, float *logits, m5_error *err);
+
+/* A guess from some of the layers: logits of ids below n_guess for the last n_out rows of each run, into rows of n_vocab. The sequences stay as they
+ * were: the rows count as held, are forgotten by the next call and cannot be committed; a forward after it gives the bits it would have given
+ * without. n_tok of a run is at most max_draft; `hold` is ignored. Errors: as m5_model_forward, and M5_ERR_ARG for a set that is no part of
+ * m5_model_layers. */
+int m5_model_guess(m5_model *m, const m5_run *runs, int n_run, const m5_layer_set *set, int n_guess, float *logits, m5_error *err);
 
 /* Hidden state after the final norm of the rows of the last forward that had logits, [sum n_out, n_embd]. Borrowed until the next forward. */
 const float *m5_model_hidden(const m5_model *m);

@@ -372,6 +372,7 @@ void m5_seq_reset(m5_seq *s)
 {
     cut_pages(s, 0);
     s->pos = s->n_held = s->n_pending = 0;
+    s->settled = (m5_layer_set){0};
     if (s->row) memset(s->row, 0, s->m->pool.bytes[M5_BLOCK_ROW]);
 }
 
@@ -380,6 +381,7 @@ void m5_seq_commit(m5_seq *s, int n)
     M5_ASSERT(n >= 0 && n <= s->n_held);
     s->pos += n;
     s->n_pending = s->m->has_gdn ? n : 0;
+    s->settled = (m5_layer_set){0};
     s->n_held = 0;
 }
 
@@ -402,6 +404,7 @@ int m5_seq_fork(m5_seq **out, const m5_seq *s, m5_error *err)
     f->n_page = n_page;
     f->pos = s->pos;
     f->n_pending = s->n_pending;
+    f->settled = s->settled;
     m->n_copy++;
     if (f->row) memcpy(f->row, s->row, m->pool.bytes[M5_BLOCK_ROW]);
     if (f->ring) memcpy(f->ring, s->ring, m->pool.bytes[M5_BLOCK_RING]);
@@ -413,8 +416,10 @@ void m5_seq_settle(m5_seq *s)
     M5_ASSERT(s->n_held == 0);
     if (!s->n_pending) return;
     for (int l = 0; l < s->m->cfg->n_layer; l++)
-        if (s->m->cfg->layers[l].mixer == M5_MIX_GDN) m5_mix_gdn_settle(s->m, s, l);
+        if (s->m->cfg->layers[l].mixer == M5_MIX_GDN && m5_layer_in(&s->m->layers, l) && !m5_layer_in(&s->settled, l))
+            m5_mix_gdn_settle(s->m, s, l);
     s->n_pending = 0;
+    s->settled = (m5_layer_set){0};
 }
 
 void m5_seq_row_save(m5_seq *s, void *dst)

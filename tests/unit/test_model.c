@@ -302,6 +302,104 @@ static void truncated(const p1 *p)
     m5_seq_free(s);
 }
 
+/* ---- some of the layers ---- */
+
+/* Part `kind` of the layers: the first half, then every second one from either end, with the layers whose keys they read. */
+static m5_layer_set some_layers(const m5_model *m, int kind)
+{
+    const m5_config *c = m5_model_config(m);
+    m5_layer_set s = m5_layers_first(kind == 0 ? (c->n_layer + 1) / 2 : 0);
+    for (int l = c->n_layer - 1; l >= 0 && kind > 0; l--) {
+        if (l % 2 != kind % 2) continue;
+        m5_layer_put(&s, l, true);
+        if (c->layers[l].mixer == M5_MIX_ATTN) m5_layer_put(&s, c->layers[l].kv_donor, true);
+    }
+    return s;
+}
+
+/* Guesses before every step, with wrong tokens and changing layers, leave no trace; one from all layers is the forward's own. */
+static void guessed(const p1 *p, int keep)
+{
+    const int chunk = 9, n_draft = 4, v = p->g->n_vocab;
+    const m5_layer_set all = m5_layers_first(m5_model_config(p->m)->n_layer);
+    m5_seq *s = new_seq(p->m), *f = NULL;
+    feed(s, p->m, p->g->ids_long, chunk, false, NULL);
+    for (int i = chunk, step = 0; i + n_draft <= p->g->n_long; i += keep, step++) {
+        int32_t wrong[3] = {p->g->ids_long[i], step % v, (step * 7) % v};
+        for (int k = 0; k < 3; k++) {
+            m5_layer_set set = some_layers(p->m, (step + k) % 3);
+            m5_run r = {.seq = s, .ids = wrong, .n_tok = k + 1, .n_out = 1};
+            int rc = m5_model_guess(p->m, &r, 1, &set, v, p->got, &err);
+            T_CHECK(rc == 0, "%s: %s", p->name, err.text);
+        }
+        if (step % 3 == 1) {
+            m5_run r = {.seq = s, .ids = p->g->ids_long + i, .n_tok = 3, .n_out = 3};
+            int rc = m5_model_guess(p->m, &r, 1, &all, v, p->got, &err);
+            T_CHECK(rc == 0, "%s: %s", p->name, err.text);
+            same_rows(p, "guess from all layers, step", step, p->got, i, 3);
+        }
+        T_EQ_INT(m5_seq_pos(s), i);
+        if (step == 2) { /* with pending rows that only some layers have applied */
+            T_CHECK(m5_seq_fork(&f, s, &err) == 0, "%s", err.text);
+            feed(f, p->m, p->g->ids_long + i, 5, false, p->got);
+            same_rows(p, "fork after a guess", step, p->got, i, 5);
+            m5_seq_free(f);
+        }
+        if (step % 4 == 3) m5_seq_settle(s);
+        feed(s, p->m, p->g->ids_long + i, n_draft, true, p->got);
+        same_rows(p, "after guesses, keeping", keep, p->got, i, n_draft);
+        m5_seq_commit(s, keep);
+    }
+    m5_seq_free(s);
+}
+
+/* A model of some of the layers is a model: its bits do not depend on chunks and holds, and a guess at the start of a text is its forward. */
+static void without_layers(const p1 *p, int kind)
+{
+    const m5_layer_set set = some_layers(p->m, kind);
+    const int n = p->g->n_long, v = p->g->n_vocab, n_ids = n < 16 ? n : 16;
+    float *want = m5_alloc(M5_MEM_TEXT, (size_t)n * (size_t)v * sizeof *want);
+    p1 q = {p->name, p->g, p->m, want, p->got};
+    m5_seq *s = new_seq(p->m);
+    m5_run r = {.seq = s, .ids = p->g->ids_long, .n_tok = n_ids, .n_out = n_ids};
+    int rc = m5_model_guess(p->m, &r, 1, &set, v, p->got, &err);
+    T_CHECK(rc == 0, "%s: %s", p->name, err.text);
+    m5_seq_free(s);
+    rc = m5_model_use_layers(p->m, &set, &err);
+    T_CHECK(rc == 0, "%s: %s", p->name, err.text);
+    s = new_seq(p->m);
+    feed(s, p->m, p->g->ids_long, n, false, want);
+    m5_seq_free(s);
+    T_CHECK(memcmp(want, p->want, (size_t)n * (size_t)v * sizeof *want) != 0, "%s: leaving layers out changed nothing", p->name);
+    same_rows(&q, "guess and forward of layers", kind, p->got, 0, n_ids);
+    chunked(&q, 5);
+    held(&q, 4, 2);
+    forked(&q, true);
+    restored(&q, 27, true);
+    s = new_seq(p->m);
+    m5_layer_set all = m5_layers_first(m5_model_config(p->m)->n_layer);
+    r.seq = s;
+    T_EQ_INT(m5_model_guess(p->m, &r, 1, &all, v, p->got, &err), M5_ERR_ARG);
+    m5_seq_free(s);
+    T_EQ_INT(m5_model_use_layers(p->m, NULL, &err), 0);
+    m5_free(want);
+}
+
+static void bad_layers(const m5_model *m)
+{
+    const m5_config *c = m5_model_config(m);
+    m5_layer_set s = m5_layers_first(0);
+    T_EQ_INT(m5_model_check_layers(m, &s, &err), M5_ERR_ARG);
+    m5_layer_put(&s, c->n_layer, true);
+    T_EQ_INT(m5_model_check_layers(m, &s, &err), M5_ERR_ARG);
+    for (int l = 0; l < c->n_layer; l++) {
+        if (c->layers[l].mixer != M5_MIX_ATTN || c->layers[l].kv_donor == l) continue;
+        s = m5_layers_first(c->n_layer);
+        m5_layer_put(&s, c->layers[l].kv_donor, false);
+        T_EQ_INT(m5_model_check_layers(m, &s, &err), M5_ERR_ARG);
+    }
+}
+
 static void check_p1(const char *name, const golden *g, bool act_f32, m5_kv_type kv, float *want, float *got)
 {
     static const int chunks[] = {1, 2, 3, 7, 33};
@@ -326,6 +424,9 @@ static void check_p1(const char *name, const golden *g, bool act_f32, m5_kv_type
         restored(&p, 32, false);
         restored(&p, 27, true);
         truncated(&p);
+        for (int keep = 1; keep <= 3; keep++) guessed(&p, keep);
+        for (int kind = 0; kind < 3; kind++) without_layers(&p, kind);
+        bad_layers(p.m);
         m5_model_close(p.m);
     }
 }
