@@ -20,12 +20,14 @@ typedef enum m5_spec_source {
     M5_SPEC_NGRAM,  /* what followed the last tokens where they stood before, in prompt or answer */
     M5_SPEC_MTP,    /* the model's own next-token head */
     M5_SPEC_MODEL,  /* a smaller model of the same vocabulary */
+    M5_SPEC_EXIT,   /* the model itself, left early: its first layers and its head */
+    M5_SPEC_SKIP,   /* the model itself without some layers of the middle */
     M5_SPEC_SCRIPT, /* m5_spec_script: for tests and measurements */
     M5_SPEC_SOURCES
 } m5_spec_source;
 enum {
-    M5_SPEC_OFF = 1 << 30,                     /* no drafts */
-    M5_SPEC_AUTO = (1 << M5_SPEC_SOURCES) - 1, /* every source there is */
+    M5_SPEC_OFF = 1 << 30,  /* no drafts */
+    M5_SPEC_AUTO = 1 << 29, /* what the engine was told to use; if nothing: every source there is, of exit and skip only what a calibration found to pay */
     M5_SPEC_MAX_K = 24,
     M5_SPEC_DEFAULT_K = 12
 };
@@ -71,6 +73,10 @@ typedef struct m5_engine_options {
     int checkpoint_every;     /* tokens between checkpoints of a long prompt; 0 = 512 */
     const char *chat_template; /* text used instead of the model's own template; NULL = the model's */
     const char *draft_model_path; /* a smaller model of the same vocabulary, for M5_SPEC_MODEL; NULL = none */
+    int exit_layer;            /* M5_SPEC_EXIT guesses after so many layers; 0 = as calibrated, else half of them */
+    const int32_t *skip_layers;    /* [n_skip_layers] M5_SPEC_SKIP leaves these out; none = as calibrated, else every second of the middle half */
+    int n_skip_layers;
+    double draft_confidence;   /* both stop before a guess of less probability; 0 = as calibrated, else never */
     m5_spec_params spec; /* for requests that say nothing; sources 0 = M5_SPEC_AUTO. Requests cannot exceed its k nor use what it turns off */
 } m5_engine_options;
 
@@ -103,7 +109,8 @@ typedef struct m5_engine_info {
     uint64_t cache_disk_bytes;             /* budget of its files; 0 = none are used */
     int checkpoint_every;
     bool own_template;                     /* false: the built-in ChatML stands in */
-    unsigned spec_sources;                 /* sources of drafts that exist here, as bits; 0 = none */
+    unsigned spec_sources;                 /* sources of drafts that requests may name, as bits; 0 = none */
+    unsigned spec_auto;                    /* those of them that M5_SPEC_AUTO means */
     int spec_k;                            /* longest draft */
     int spec_rows;                         /* drafted tokens in one step, over all sequences */
     uint64_t spec_bytes;                   /* memory for them */

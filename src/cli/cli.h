@@ -22,7 +22,9 @@ typedef struct m5_cli_opts {
     const char *model, *isa, *kv, *chat_template, *threads;
     int ctx, parallel, queue, chunk, memory_mib, cache_ram_mib, cache_disk_mib, checkpoint_every;
     const char *cache_dir, *spec, *draft_model;
-    int spec_k;
+    int spec_k, exit_layer;
+    const char *skip_layers;
+    double draft_confidence;
     bool f32, no_repack;
     /* sampling */
     double temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty;
@@ -50,7 +52,7 @@ typedef struct m5_cli_opts {
     /* debug */
     const char *ids, *tokenizer, *template_file, *input, *bos, *eos, *now;
     const char *batch_with;
-    bool all, special, user_text, jsonl;
+    bool all, special, user_text, jsonl, guesses;
     /* cache */
     bool bad;
     /* everywhere */
@@ -91,6 +93,7 @@ int m5_cli_fail(const m5_error *err);
 /* What must outlive loading: the bar's place and the template's text. */
 typedef struct m5_cli_load {
     char *template_text;
+    m5_ids skip_layers;
     int percent;
 } m5_cli_load;
 void m5_cli_load_deinit(m5_cli_load *load);
@@ -113,6 +116,7 @@ int m5_cmd_bench(const m5_cli_opts *o);
 int m5_cli_bench_spec(const m5_cli_opts *o, const m5_engine_options *eo); /* CLI_*; bench --accept */
 int m5_cmd_debug_logits(const m5_cli_opts *o);
 int m5_cmd_debug_generate(const m5_cli_opts *o);
+int m5_cli_guesses(const m5_cli_opts *o); /* debug generate --guesses */
 int m5_cmd_debug_tokenize(const m5_cli_opts *o);
 int m5_cmd_debug_detokenize(const m5_cli_opts *o);
 int m5_cli_open_tokenizer(m5_tokenizer **t, const char *path); /* CLI_*; complains itself */

@@ -106,6 +106,7 @@ int m5_cmd_debug_generate(const m5_cli_opts *o)
     for (int i = 0; i <= MAX_COMPANIONS; i++) b.members[i].batch = &b;
     if (o->args.n) return m5_cli_usage("'%s' is one argument too many. See 'm5-infer debug generate --help'.", o->args.items[0]);
     if (!o->model || !o->ids) return m5_cli_usage("--model and --ids are needed: m5-infer debug generate --model PATH --ids 5,6,7");
+    if (o->guesses) return m5_cli_guesses(o);
     b.n = 1;
     int rc = m5_cli_ints(&b.members[0].prompt, "ids", o->ids, 0, INT32_MAX);
     if (!rc && o->batch_with) rc = read_companions(&b, o->batch_with);

@@ -39,7 +39,11 @@ void m5_cli_clear_line(void)
     if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
 }
 
-void m5_cli_load_deinit(m5_cli_load *load) { m5_free(load->template_text); }
+void m5_cli_load_deinit(m5_cli_load *load)
+{
+    m5_free(load->template_text);
+    m5_ids_free(&load->skip_layers);
+}
 
 const char *m5_cli_bytes(char buf[32], uint64_t bytes)
 {
@@ -129,6 +133,11 @@ int m5_cli_engine_options(m5_engine_options *out, const m5_cli_opts *o, m5_cli_l
     m5_error bad = {0};
     out->spec.k = o->spec_k;
     out->draft_model_path = o->draft_model;
+    out->exit_layer = o->exit_layer;
+    out->draft_confidence = o->draft_confidence;
+    if (!rc && o->skip_layers) rc = m5_cli_ints(&load->skip_layers, "skip-layers", o->skip_layers, 0, 511);
+    out->skip_layers = load->skip_layers.p;
+    out->n_skip_layers = (int)load->skip_layers.n;
     if (!rc && o->spec && m5_spec_parse(o->spec, &out->spec.sources, &bad)) rc = m5_cli_usage("--spec %s: %s", o->spec, bad.text);
     if (!rc) rc = kv_type(o->kv, o->f32, &out->kv_type);
     if (!rc) rc = one_thread_count(o->threads, &out->n_threads);

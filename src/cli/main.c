@@ -55,7 +55,8 @@ const m5_cli_command m5_cli_commands[] = {
      "  m5-infer debug generate -m model.gguf --ids 5,6,7 -n 32  {\"ids\":[...]}\n"
      "  m5-infer debug generate ... --cache-dir D                uses and fills kept state; adds \"cached\":N\n"
      "  m5-infer debug generate ... --batch-with FILE            runs the id lists of FILE, one a line, in the same batch\n"
-     "  m5-infer debug generate ... --spec ngram --spec-k 4      with drafts; adds \"draft_n\":N,\"draft_n_accepted\":N; the ids must not change\n\n"
+     "  m5-infer debug generate ... --spec ngram --spec-k 4      with drafts; adds \"draft_n\":N,\"draft_n_accepted\":N; the ids must not change\n"
+     "  m5-infer debug generate ... --guesses                    how often each source's first guess is right, and its second when that is wrong\n\n"
      "Takes the likeliest token, or draws with --temp and --seed; does not stop at end tokens. --spec LIST always drafts as much as the list "
      "gives.\n",
      m5_cmd_debug_generate},

@@ -47,8 +47,12 @@ static int check_options(const m5_engine_options *o, m5_error *err)
     if (o->checkpoint_every < 0) return m5_error_set(err, M5_ERR_ARG, "checkpoints every %d tokens are out of range", o->checkpoint_every);
     if (o->spec.k < 0 || o->spec.k > M5_SPEC_MAX_K)
         return m5_error_set(err, M5_ERR_ARG, "drafts of %d tokens are out of range (1 to %d)", o->spec.k, M5_SPEC_MAX_K);
-    if (o->spec.sources >> M5_SPEC_MODEL & 1 && o->spec.sources != M5_SPEC_AUTO && !o->draft_model_path)
+    if (o->spec.sources >> M5_SPEC_MODEL & 1 && !o->draft_model_path)
         return m5_error_set(err, M5_ERR_ARG, "drafts of a model need that model (--draft-model)");
+    if (o->n_skip_layers < 0 || o->n_skip_layers > M5_MAX_LAYERS)
+        return m5_error_set(err, M5_ERR_ARG, "a list of %d layers to leave out", o->n_skip_layers);
+    if (!(o->draft_confidence >= 0 && o->draft_confidence <= 1))
+        return m5_error_set(err, M5_ERR_ARG, "a probability of %g is out of range (0 to 1)", o->draft_confidence);
     if (o->n_queue < 0) return m5_error_set(err, M5_ERR_ARG, "queue of %d requests is out of range", o->n_queue);
     if (o->prefill_chunk < 0 || o->prefill_chunk > MAX_CHUNK)
         return m5_error_set(err, M5_ERR_ARG, "prefill chunk of %d rows is out of range (1 to %d)", o->prefill_chunk, MAX_CHUNK);
@@ -196,6 +200,23 @@ static void open_store(m5_engine *e, const m5_engine_options *o)
     m5_log(M5_LOG_INFO, "prompt cache: up to %.0f MiB in %s; %.0f MiB there for this model", mib(budget), o->cache_dir, mib(st.bytes));
 }
 
+/* Which layers draft for the whole model: the user's, else the usual ones. */
+static int plan_self_drafts(const m5_engine *e, const m5_engine_options *o, m5_self_draft *self, m5_error *err)
+{
+    int rc = 0;
+    for (int v = 0; v < M5_SELF_VARIANTS; v++) self[v] = (m5_self_draft){.layers = m5_self_default(e->model, (m5_self_variant)v)};
+    if (o->exit_layer) {
+        self[M5_SELF_EXIT] = (m5_self_draft){0};
+        rc = m5_self_exit_after(&self[M5_SELF_EXIT].layers, e->model, o->exit_layer, err);
+    }
+    if (!rc && o->n_skip_layers) {
+        self[M5_SELF_SKIP] = (m5_self_draft){0};
+        rc = m5_self_skip_list(&self[M5_SELF_SKIP].layers, e->model, o->skip_layers, o->n_skip_layers, err);
+    }
+    for (int v = 0; v < M5_SELF_VARIANTS && o->draft_confidence > 0; v++) self[v].confidence = (float)o->draft_confidence;
+    return rc;
+}
+
 int m5_engine_open(m5_engine **out, const m5_engine_options *o, m5_error *err)
 {
     *out = NULL;
@@ -212,6 +233,7 @@ int m5_engine_open(m5_engine **out, const m5_engine_options *o, m5_error *err)
     e->checkpoint_every = o->checkpoint_every ? o->checkpoint_every : DEFAULT_CHECKPOINT_EVERY;
     e->info.checkpoint_every = e->checkpoint_every;
     m5_spec_open(&e->spec, &o->spec, e->n_parallel);
+    m5_self_draft self[M5_SELF_VARIANTS];
     m5_model_options mo = {
         .cpu = {.n_threads = o->n_threads, .cpu_mask = o->cpu_mask ? o->cpu_mask : 0xffffffffu, .act_f32 = o->act_f32},
         .kv_type = (m5_kv_type)o->kv_type,
@@ -231,7 +253,7 @@ int m5_engine_open(m5_engine **out, const m5_engine_options *o, m5_error *err)
     if ((rc = open_text(e, o, err))) goto out;
     if (o->draft_model_path && e->spec.sources >> M5_SPEC_MODEL & 1)
         rc = m5_draft_model_open(&e->draft, o->draft_model_path, &mo, e->tokenizer, e->n_parallel, e->spec.max_k, err);
-    if (rc || (rc = m5_spec_attach(&e->spec, e->model, e->draft, e->n_parallel, err))) goto out;
+    if (rc || (rc = plan_self_drafts(e, o, self, err)) || (rc = m5_spec_attach(&e->spec, e->model, e->draft, self, e->n_parallel, err))) goto out;
     if ((rc = plan_context(e, o, err)) || (rc = open_buffers(e, err))) goto out;
     if ((rc = m5_prefix_open(&e->prefix, e->model, e->info.cache_ram_bytes, err))) goto out;
     open_store(e, o);
@@ -244,6 +266,7 @@ int m5_engine_open(m5_engine **out, const m5_engine_options *o, m5_error *err)
     e->info.n_queue = e->n_queue;
     e->info.prefill_chunk = e->prefill_chunk;
     e->info.spec_sources = e->spec.sources;
+    e->info.spec_auto = e->spec.automatic;
     e->info.spec_k = e->spec.max_k;
     e->info.spec_rows = e->spec.max_rows;
     if (pthread_create(&e->thread, NULL, m5_engine_main, e)) {

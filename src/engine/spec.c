@@ -18,7 +18,9 @@ enum {
 /* Weight of a new draft against older ones, of one step without use, of what earlier requests saw (in tokens). */
 static const float KEEP = 0.93f, FADE = 0.985f, KEEP_ALL = 0.99f, FADE_ALL = 0.9995f, PRIOR = 3, PRIOR_ALL = 4;
 /* Acceptance of each class before anything was seen. */
-static const float FIRST[M5_SPEC_CLASSES] = {0.4f, 0.5f, 0.75f, 0.9f, 0.6f, 0.6f, 0.6f};
+static const float FIRST[M5_SPEC_CLASSES] = {0.4f, 0.5f, 0.75f, 0.9f, 0.6f, 0.6f, 0.75f, 0.75f, 0.6f};
+/* Share of guesses that do not stop a chain, before any was seen. */
+static const float FIRST_SURE = 0.8f;
 /* A token of the next-token head before it was measured, in plain steps: a layer and a part of the output matrix. */
 static const double FIRST_MTP = 0.2, MTP_SHARE = 0.2;
 static const double LOSS_SHARE = 0.015, LOSS_STEPS = 0.5, LEAST_GAIN = 1.02;
@@ -27,7 +29,7 @@ static const double LOSS_SHARE = 0.015, LOSS_STEPS = 0.5, LEAST_GAIN = 1.02;
 
 const char *m5_spec_source_name(m5_spec_source s)
 {
-    static const char *const names[M5_SPEC_SOURCES] = {"ngram", "mtp", "model", "script"};
+    static const char *const names[M5_SPEC_SOURCES] = {"ngram", "mtp", "model", "exit", "skip", "script"};
     return (unsigned)s < M5_SPEC_SOURCES ? names[s] : "";
 }
 
@@ -45,13 +47,13 @@ int m5_spec_parse(const char *text, unsigned *sources, m5_error *err)
             int s = 0;
             while (s < M5_SPEC_SCRIPT && !m5_slice_is(word, m5_spec_source_name((m5_spec_source)s))) s++;
             if (s == M5_SPEC_SCRIPT)
-                return m5_error_set(err, M5_ERR_ARG, "'%.*s' is not a source of drafts; off, auto, ngram, mtp and model are", (int)(n < 40 ? n : 40),
-                                    p);
+                return m5_error_set(err, M5_ERR_ARG, "'%.*s' is not a source of drafts; off, auto, ngram, mtp, model, exit and skip are",
+                                    (int)(n < 40 ? n : 40), p);
             *sources |= 1u << s;
         }
         p += n + (p[n] == ',');
     }
-    if (!*sources) return m5_error_set(err, M5_ERR_ARG, "no source of drafts is named; off, auto, ngram, mtp and model are");
+    if (!*sources) return m5_error_set(err, M5_ERR_ARG, "no source of drafts is named; off, auto, ngram, mtp, model, exit and skip are");
     if (*sources & M5_SPEC_OFF && *sources != M5_SPEC_OFF) return m5_error_set(err, M5_ERR_ARG, "'off' stands alone");
     return 0;
 }
@@ -66,24 +68,55 @@ static bool has(const m5_spec_seq *q, m5_spec_source s)
 void m5_spec_open(m5_spec *sp, const m5_spec_params *p, int n_parallel)
 {
     *sp = (m5_spec){.fixed = p->fixed};
-    unsigned exist = 1u << M5_SPEC_NGRAM | 1u << M5_SPEC_MTP | 1u << M5_SPEC_MODEL | 1u << M5_SPEC_SCRIPT;
-    sp->sources = p->sources & M5_SPEC_OFF ? 0 : exist & (p->sources ? p->sources : M5_SPEC_AUTO);
+    const unsigned all = (1u << M5_SPEC_SOURCES) - 1;
+    sp->named = p->sources & all;
+    sp->automatic = sp->sources = p->sources & M5_SPEC_OFF ? 0 : !p->sources || p->sources & M5_SPEC_AUTO ? all : sp->named;
     sp->max_k = !sp->sources ? 0 : p->k <= 0 ? M5_SPEC_DEFAULT_K : p->k < M5_SPEC_MAX_K ? p->k : M5_SPEC_MAX_K;
     sp->max_rows = sp->max_k * n_parallel < MAX_ROWS ? sp->max_k * n_parallel : MAX_ROWS;
     sp->max_hold = sp->max_k ? sp->max_k + EXTRA_HOLD : 0;
     m5_spec_cost_init(&sp->cost);
 }
 
-int m5_spec_attach(m5_spec *sp, m5_model *m, m5_draft_model *draft, int n_parallel, m5_error *err)
+static unsigned self_bit(int v)
+{
+    return 1u << (M5_SPEC_EXIT + v);
+}
+
+static int attach_self(m5_spec *sp, const m5_self_draft *self, size_t n, m5_error *err)
+{
+    const size_t hold = (size_t)sp->max_hold;
+    unsigned exist = 0;
+    for (int v = 0; v < M5_SELF_VARIANTS; v++) {
+        sp->self[v] = self[v];
+        if (!(sp->sources & self_bit(v)) || m5_model_check_layers(sp->model, &self[v].layers, NULL)) continue;
+        exist |= self_bit(v);
+        if (!self[v].pays) sp->automatic &= ~self_bit(v) | sp->named;
+        sp->self_share[v] = m5_self_share(sp->model, &self[v].layers);
+        sp->self_asks[v] = m5_calloc(M5_MEM_SCRATCH, n, sizeof *sp->self_asks[v]);
+        sp->self_seqs[v] = m5_calloc(M5_MEM_SCRATCH, n, sizeof *sp->self_seqs[v]);
+        if (!sp->self_asks[v] || !sp->self_seqs[v]) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for drafts");
+    }
+    sp->sources &= exist | ~(self_bit(M5_SELF_EXIT) | self_bit(M5_SELF_SKIP));
+    if (!exist) return 0;
+    sp->self_runs = m5_calloc(M5_MEM_SCRATCH, n, sizeof *sp->self_runs);
+    sp->self_ids = m5_calloc(M5_MEM_SCRATCH, M5_SELF_VARIANTS * n * hold, sizeof *sp->self_ids);
+    if (!sp->self_runs || !sp->self_ids) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for drafts");
+    return 0;
+}
+
+int m5_spec_attach(m5_spec *sp, m5_model *m, m5_draft_model *draft, const m5_self_draft *self, int n_parallel, m5_error *err)
 {
     const size_t n = (size_t)n_parallel;
     sp->draft = draft;
     sp->model = m;
+    sp->n_parallel = n_parallel;
     sp->n_vocab = m5_model_config(m)->n_vocab;
     sp->n_embd = m5_model_config(m)->n_embd;
     if (!m5_mtp_present(m)) sp->sources &= ~(1u << M5_SPEC_MTP);
     if (!draft) sp->sources &= ~(1u << M5_SPEC_MODEL);
-    if (!(sp->sources & (1u << M5_SPEC_MTP | 1u << M5_SPEC_MODEL))) return 0;
+    int rc = attach_self(sp, self, n, err);
+    sp->automatic &= sp->sources;
+    if (rc || !(sp->sources & (1u << M5_SPEC_MTP | 1u << M5_SPEC_MODEL))) return rc;
     sp->mtp_us = sp->model_us = FIRST_MTP;
     sp->model_asks = m5_calloc(M5_MEM_SCRATCH, n, sizeof *sp->model_asks);
     sp->model_seqs = m5_calloc(M5_MEM_SCRATCH, n, sizeof *sp->model_seqs);
@@ -102,12 +135,26 @@ void m5_spec_close(m5_spec *sp)
     m5_free(sp->mtp_drafts);
     m5_free(sp->model_asks);
     m5_free(sp->model_seqs);
+    for (int v = 0; v < M5_SELF_VARIANTS; v++) {
+        m5_free(sp->self_asks[v]);
+        m5_free(sp->self_seqs[v]);
+    }
+    m5_free(sp->self_runs);
+    m5_free(sp->self_ids);
+}
+
+/* What a request may use of what it asks for. */
+static unsigned resolve(const m5_spec *sp, unsigned sources)
+{
+    if (sources & M5_SPEC_OFF) return 0;
+    if (!sources || sources & M5_SPEC_AUTO) sources |= sp->automatic;
+    return sources & sp->sources;
 }
 
 void m5_spec_begin(const m5_spec *sp, m5_spec_seq *q, const m5_spec_params *p, const int32_t *ids, int n_ids, int n_prompt, int cap_ids)
 {
     q->params = *p;
-    q->params.sources = p->sources & M5_SPEC_OFF ? 0 : sp->sources & (p->sources ? p->sources : M5_SPEC_AUTO);
+    q->params.sources = resolve(sp, p->sources);
     if (!p->script) q->params.sources &= ~(1u << M5_SPEC_SCRIPT);
     if (p->k <= 0 || p->k > sp->max_k) q->params.k = sp->max_k;
     if (!p->sources) q->params.fixed |= sp->fixed;
@@ -119,6 +166,7 @@ void m5_spec_begin(const m5_spec *sp, m5_spec_seq *q, const m5_spec_params *p, c
         q->params.sources &= ~(1u << M5_SPEC_MODEL);
     q->n_hidden = q->mtp_filled = 0;
     memset(q->seen, 0, sizeof q->seen);
+    memset(q->sure, 0, sizeof q->sure);
     q->ledger_us = q->plain_us = q->draft_us = 0;
     q->n_draft = q->n_right = 0;
 }
@@ -283,13 +331,57 @@ static void draft_model(m5_spec *sp, int n)
     }
 }
 
+/* ---- the model itself ---- */
+
+/* Another sequence of this step is drafted for; its certain rows go in front of the guesses. */
+static void ask_self(m5_spec *sp, int v, int at, const m5_spec_ask *a)
+{
+    int32_t *ids = sp->self_ids + (size_t)(v * sp->n_parallel + at) * (size_t)sp->max_hold;
+    memcpy(ids, a->ids + (a->n_ids - a->n_rows), (size_t)a->n_rows * sizeof *ids);
+    sp->self_seqs[v][at] = a->q;
+    sp->self_asks[v][at] = (m5_self_ask){.seq = a->seq, .ids = ids, .n_certain = a->n_rows, .n_want = a->q->n_draft};
+}
+
+static void count(m5_spec_count *c, float keep, int right, bool wrong)
+{
+    c->right = c->right * keep + (float)right;
+    c->wrong = c->wrong * keep + (float)wrong;
+}
+
+static void draft_self(m5_spec *sp, int v, int n, float *logits)
+{
+    double whole = 0;
+    uint64_t t0 = m5_time_us();
+    int rc = m5_self_guess(sp->model, &sp->self[v], sp->self_asks[v], n, sp->self_runs, logits, &sp->cost, &whole, NULL);
+    double us = (double)(m5_time_us() - t0);
+    if (!rc && whole > 0) sp->self_share[v] += MTP_SHARE * (us / whole - sp->self_share[v]);
+    for (int i = 0; i < n; i++) {
+        m5_spec_seq *q = sp->self_seqs[v][i];
+        const m5_self_ask *a = &sp->self_asks[v][i];
+        q->n_draft = rc ? 0 : a->n;
+        q->draft_us = us / n;
+        memcpy(q->draft, a->ids + a->n_certain, (size_t)q->n_draft * sizeof *q->draft);
+        count(&q->sure[v], KEEP, a->n, a->stopped);
+        count(&sp->sure[v], KEEP_ALL, a->n, a->stopped);
+    }
+}
+
 /* ---- choice ---- */
+
+/* A share that was counted over this request, that starts from what all requests saw. */
+static double counted(const m5_spec_count *own, const m5_spec_count *all, double first)
+{
+    const double many = (double)PRIOR_ALL, few = (double)PRIOR;
+    double prior = ((double)all->right + first * many) / ((double)(all->right + all->wrong) + many);
+    return ((double)own->right + prior * few) / ((double)(own->right + own->wrong) + few);
+}
 
 static double acceptance(const m5_spec *sp, const m5_spec_seq *q, m5_spec_class c)
 {
-    const m5_spec_count *all = &sp->seen[c], *own = &q->seen[c];
-    double prior = (double)(all->right + FIRST[c] * PRIOR_ALL) / (double)(all->right + all->wrong + PRIOR_ALL);
-    return ((double)own->right + prior * (double)PRIOR) / (double)(own->right + own->wrong + PRIOR);
+    double first = (double)FIRST[c];
+    if (c == M5_CLASS_EXIT && sp->self[M5_SELF_EXIT].accept > 0) first = sp->self[M5_SELF_EXIT].accept;
+    if (c == M5_CLASS_SKIP && sp->self[M5_SELF_SKIP].accept > 0) first = sp->self[M5_SELF_SKIP].accept;
+    return counted(&q->seen[c], &sp->seen[c], first);
 }
 
 /* The time of a step of n rows; before the first measurement any unit does. */
@@ -298,30 +390,40 @@ typedef struct price {
     double beside, per_row;
 } price;
 
-static double price_of(const price *p, int n)
+static double price_of(const price *p, double rows)
 {
-    if (p->beside > 0) return p->beside + p->per_row * n;
+    if (p->beside > 0) return p->beside + p->per_row * rows;
+    const int n = (int)rows;
     double us = m5_spec_cost_of(p->cost, n);
-    return us > 0 ? us : 1 + p->cost->slope * (n - 1);
+    if (!(us > 0)) return 1 + p->cost->slope * (rows - 1);
+    return rows > n ? us + (m5_spec_cost_of(p->cost, n + 1) - us) * (rows - n) : us;
 }
 
-/* A draft that could be made. */
+/* A draft that could be made: what it takes, what it brings. */
 typedef struct option {
     m5_spec_source source;
     m5_spec_class cls;
     int k;
     double accept, rate;
+    double each_us; /* to make a token of it */
+    double share;   /* and this share of a forward over n_seq sequences of n_row rows and the tokens before it; 0 = none */
+    int n_seq, n_row;
+    double sure; /* chance that a chain goes on */
 } option;
 
-/* The length up to n with the most tokens per time, when `tokens` tokens of `rows` rows are in the step already and a drafted token takes each_us to
- * make. Replaces *best when that is better than what it holds. */
-static void consider(const price *p, option *best, option o, int n, int rows, double tokens, double each_us)
+/* The length up to n with the most tokens per time, when `tokens` tokens of `rows` rows are in the step already. Replaces *best when that is better
+ * than what it holds. */
+static void consider(const price *p, option *best, option o, int n, int rows, double tokens)
 {
-    double gain = 0, each = 1;
+    double gain = 0, each = 1, us = 0, reached = 1, more = 0;
     for (int k = 1; k <= n; k++) {
-        each *= o.accept;
+        us += reached * o.each_us;
+        if (o.share > 0) us += reached * o.share * m5_spec_cost_of(p->cost, o.n_seq * (o.n_row + k - 1)) / o.n_seq;
+        reached *= o.sure;
+        more += reached;
+        each *= o.accept * o.sure;
         gain += each;
-        double rate = (tokens + gain) / (price_of(p, rows + k) + k * each_us);
+        double rate = (tokens + gain) / (price_of(p, rows + more) + us);
         if (rate <= best->rate) continue;
         *best = o;
         best->k = k;
@@ -338,23 +440,38 @@ static bool may_lose(const m5_spec *sp, const m5_spec_seq *q)
 static option choose(m5_spec *sp, const m5_spec_ask *a, const price *p, int want, int rows, double tokens, int n_share)
 {
     m5_spec_seq *q = a->q;
+    const bool ordered = has(q, M5_SPEC_SCRIPT), fixed = q->params.fixed;
+    const double plain = price_of(p, 1);
     option best = {.rate = tokens / price_of(p, rows) * LEAST_GAIN};
     int found = draft_free(sp, a, want);
-    bool mtp = mtp_ready(q, a->n_ids) && !has(q, M5_SPEC_SCRIPT), model = !has(q, M5_SPEC_SCRIPT) && model_ready(sp, q, a->ids, a->n_ids);
-    if (q->params.fixed) {
-        if (found) return (option){.source = q->source, .cls = q->cls, .k = found};
-        if (mtp) return (option){.source = M5_SPEC_MTP, .cls = M5_CLASS_MTP, .k = want};
-        if (model) return (option){.source = M5_SPEC_MODEL, .cls = M5_CLASS_MODEL, .k = want};
-        return best;
+    option o = {.source = q->source, .cls = q->cls, .sure = 1};
+    if (found) {
+        if (fixed) return (option){.source = q->source, .cls = q->cls, .k = found};
+        o.accept = acceptance(sp, q, q->cls);
+        consider(p, &best, o, found, rows, tokens);
     }
-    if (found) consider(p, &best, (option){.source = q->source, .cls = q->cls, .accept = acceptance(sp, q, q->cls)}, found, rows, tokens, 0);
-    if (mtp) {
-        option o = {.source = M5_SPEC_MTP, .cls = M5_CLASS_MTP, .accept = acceptance(sp, q, M5_CLASS_MTP)};
-        consider(p, &best, o, want, rows, tokens, sp->mtp_us * price_of(p, 1) / n_share);
+    if (!ordered && mtp_ready(q, a->n_ids)) {
+        if (fixed) return (option){.source = M5_SPEC_MTP, .cls = M5_CLASS_MTP, .k = want};
+        o = (option){.source = M5_SPEC_MTP, .cls = M5_CLASS_MTP, .accept = acceptance(sp, q, M5_CLASS_MTP), .sure = 1};
+        o.each_us = sp->mtp_us * plain / n_share;
+        consider(p, &best, o, want, rows, tokens);
     }
-    if (model) {
-        option o = {.source = M5_SPEC_MODEL, .cls = M5_CLASS_MODEL, .accept = acceptance(sp, q, M5_CLASS_MODEL)};
-        consider(p, &best, o, want, rows, tokens, sp->model_us * price_of(p, 1) / n_share);
+    if (!ordered && model_ready(sp, q, a->ids, a->n_ids)) {
+        if (fixed) return (option){.source = M5_SPEC_MODEL, .cls = M5_CLASS_MODEL, .k = want};
+        o = (option){.source = M5_SPEC_MODEL, .cls = M5_CLASS_MODEL, .accept = acceptance(sp, q, M5_CLASS_MODEL), .sure = 1};
+        o.each_us = sp->model_us * plain / n_share;
+        consider(p, &best, o, want, rows, tokens);
+    }
+    for (int v = 0; v < M5_SELF_VARIANTS && !ordered; v++) {
+        const m5_spec_source source = (m5_spec_source)(M5_SPEC_EXIT + v);
+        const m5_spec_class cls = (m5_spec_class)(M5_CLASS_EXIT + v);
+        const int most = want < M5_SELF_MAX_K ? want : M5_SELF_MAX_K;
+        if (!has(q, source)) continue;
+        if (fixed) return (option){.source = source, .cls = cls, .k = most};
+        if (!(m5_spec_cost_of(&sp->cost, 1) > 0)) continue; /* what a guess takes is known as a share of that */
+        o = (option){.source = source, .cls = cls, .accept = acceptance(sp, q, cls), .share = sp->self_share[v], .n_seq = n_share, .n_row = a->n_rows};
+        o.sure = sp->self[v].confidence > 0 ? counted(&q->sure[v], &sp->sure[v], (double)FIRST_SURE) : 1;
+        consider(p, &best, o, most, rows, tokens);
     }
     return best;
 }
@@ -363,7 +480,7 @@ void m5_spec_propose(m5_spec *sp, const m5_spec_ask *asks, int n, double us_besi
 {
     const price p = {&sp->cost, us_beside, us_per_row};
     const bool measure = sp->n_step % MEASURE_EVERY == 0;
-    int rows = 0, left = sp->max_rows, n_mtp = 0, n_model = 0;
+    int rows = 0, left = sp->max_rows, n_mtp = 0, n_model = 0, n_self[M5_SELF_VARIANTS] = {0};
     double tokens = n;
     for (int i = 0; i < n; i++) rows += asks[i].n_rows;
     for (int i = 0; i < n; i++) {
@@ -384,22 +501,20 @@ void m5_spec_propose(m5_spec *sp, const m5_spec_ask *asks, int n, double us_besi
             sp->model_seqs[n_model] = q;
             sp->model_asks[n_model++] = (m5_draft_ask){&q->model, asks[i].ids, asks[i].n_ids};
         }
+        const int v = (int)o.source - M5_SPEC_EXIT;
+        if (v >= 0 && v < M5_SELF_VARIANTS) ask_self(sp, v, n_self[v]++, &asks[i]);
         rows += o.k;
         left -= o.k;
         double each = 1;
-        for (int k = 0; k < o.k; k++) tokens += each *= o.accept;
+        for (int k = 0; k < o.k; k++) tokens += each *= o.accept * o.sure;
     }
     if (n_mtp) draft_mtp(sp, n_mtp, logits);
     if (n_model) draft_model(sp, n_model);
+    for (int v = 0; v < M5_SELF_VARIANTS; v++)
+        if (n_self[v]) draft_self(sp, v, n_self[v], logits);
 }
 
 /* ---- what came of it ---- */
-
-static void count(m5_spec_count *c, float keep, int right, bool wrong)
-{
-    c->right = c->right * keep + (float)right;
-    c->wrong = c->wrong * keep + (float)wrong;
-}
 
 void m5_spec_checked(m5_spec *sp, m5_spec_seq *q, int n_right)
 {
@@ -438,6 +553,7 @@ void m5_spec_stepped(m5_spec *sp, const m5_spec_ask *asks, int n, int n_rows, do
     for (int i = 0; i < n; i++) {
         m5_spec_seq *q = asks[i].q;
         q->plain_us += (1 + q->n_right) * plain / n;
-        if (q->n_draft) q->ledger_us += q->n_right * plain / n - extra * q->n_draft / drafted - q->draft_us;
+        if (q->n_draft) q->ledger_us += q->n_right * plain / n - extra * q->n_draft / drafted;
+        q->ledger_us -= q->draft_us; /* also of a chain that stopped at once */
     }
 }

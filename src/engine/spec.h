@@ -12,6 +12,7 @@
 
 #include "engine/draft_model.h"
 #include "engine/ngram.h"
+#include "engine/self_draft.h"
 #include "engine/spec_cost.h"
 #include "m5.h"
 #include "model/model.h"
@@ -25,6 +26,8 @@ typedef enum m5_spec_class {
     M5_CLASS_NGRAM_LONG,  /* 12 and more */
     M5_CLASS_MTP,
     M5_CLASS_MODEL,
+    M5_CLASS_EXIT,
+    M5_CLASS_SKIP,
     M5_CLASS_SCRIPT,
     M5_SPEC_CLASSES
 } m5_spec_class;
@@ -40,6 +43,7 @@ typedef struct m5_spec_seq {
     m5_ngram ngram;
     bool ngram_ready;
     m5_spec_count seen[M5_SPEC_CLASSES];
+    m5_spec_count sure[M5_SELF_VARIANTS]; /* guesses that were likely enough, chains that stopped */
     double ledger_us; /* time saved by drafts, minus what they took */
     double plain_us;  /* time that plain decoding would have taken so far */
     /* the draft that is being checked */
@@ -68,10 +72,13 @@ typedef struct m5_spec_ask {
 
 typedef struct m5_spec {
     unsigned sources;    /* that exist here */
+    unsigned named;      /* of them, those that the options name */
+    unsigned automatic;  /* of them, those that M5_SPEC_AUTO means */
     int max_k, max_rows; /* drafted tokens of one sequence, of all together */
     int max_hold;        /* rows of one sequence that can be taken back: drafts and the certain ones before them */
     bool fixed;
     m5_model *model;
+    int n_parallel;
     int n_vocab, n_embd;
     m5_spec_cost cost;
     double mtp_us;                /* a token of the next-token head, over the time of a plain step; running mean */
@@ -82,13 +89,20 @@ typedef struct m5_spec {
     m5_draft_ask *model_asks;     /* [n_parallel] */
     m5_spec_seq **model_seqs;     /* [n_parallel] */
     int32_t *mtp_drafts;          /* [n_parallel, max_k] */
+    m5_self_draft self[M5_SELF_VARIANTS];
+    double self_share[M5_SELF_VARIANTS];        /* a guess over a forward of as many rows; running mean */
+    m5_self_ask *self_asks[M5_SELF_VARIANTS];   /* [n_parallel] */
+    m5_spec_seq **self_seqs[M5_SELF_VARIANTS];  /* [n_parallel] whose drafts they are */
+    m5_run *self_runs;                          /* [n_parallel] */
+    int32_t *self_ids;                          /* [M5_SELF_VARIANTS, n_parallel, max_hold] */
     uint64_t n_step;
     m5_spec_count seen[M5_SPEC_CLASSES]; /* over requests, fading */
+    m5_spec_count sure[M5_SELF_VARIANTS];
 } m5_spec;
 
-/* What the options allow, before the model is opened; then what the model has. Errors: M5_ERR_NOMEM. */
+/* What the options allow, before the model is opened; then what the model has, self [M5_SELF_VARIANTS]. Errors: M5_ERR_NOMEM. */
 void m5_spec_open(m5_spec *sp, const m5_spec_params *p, int n_parallel);
-int m5_spec_attach(m5_spec *sp, m5_model *m, m5_draft_model *draft, int n_parallel, m5_error *err);
+int m5_spec_attach(m5_spec *sp, m5_model *m, m5_draft_model *draft, const m5_self_draft *self, int n_parallel, m5_error *err);
 void m5_spec_close(m5_spec *sp); /* not the draft model */
 
 /* A request with the text ids[0..n_ids) enters or leaves a slot; cap_ids: tokens its text may have. Memory that is missing costs drafts, not the

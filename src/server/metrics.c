@@ -109,6 +109,12 @@ static void write_rules(m5_buf *out, const m5_wire *wire, const m5_turn_policy *
                   p->loops == M5_LOOPS_ALL ? "\"loop_guard\"" : "");
 }
 
+static void write_source_names(m5_buf *out, unsigned sources)
+{
+    for (int s = 0, n = 0; s < M5_SPEC_SCRIPT; s++)
+        if (sources >> s & 1) m5_buf_printf(out, "%s\"%s\"", n++ ? "," : "", m5_spec_source_name((m5_spec_source)s));
+}
+
 void m5_props_write(m5_buf *out, const m5_engine_info *i, const char *model_id, const m5_wire *wire, const m5_turn_policy *policy)
 {
     m5_buf_puts(out, "{\"model\":");
@@ -121,8 +127,9 @@ void m5_props_write(m5_buf *out, const m5_engine_info *i, const char *model_id, 
                   (unsigned long long)i->n_params, (unsigned long long)i->weight_bytes, (unsigned long long)i->kv_bytes_per_tok,
                   (unsigned long long)i->row_bytes);
     m5_buf_puts(out, ",\"speculative\":{\"sources\":[");
-    for (int s = 0, n = 0; s < M5_SPEC_SCRIPT; s++)
-        if (i->spec_sources >> s & 1) m5_buf_printf(out, "%s\"%s\"", n++ ? "," : "", m5_spec_source_name((m5_spec_source)s));
+    write_source_names(out, i->spec_sources);
+    m5_buf_puts(out, "],\"auto\":[");
+    write_source_names(out, i->spec_auto);
     m5_buf_printf(out, "],\"n_max\":%d,\"rows\":%d,\"bytes\":%llu}", i->spec_k, i->spec_rows, (unsigned long long)i->spec_bytes);
     m5_buf_printf(out, ",\"cache_ram_bytes\":%llu,\"cache_disk_bytes\":%llu,\"checkpoint_every\":%d,\"own_chat_template\":%s",
                   (unsigned long long)i->cache_ram_bytes, (unsigned long long)i->cache_disk_bytes, i->checkpoint_every,

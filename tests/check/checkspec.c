@@ -140,6 +140,7 @@ static int all(check *c, unsigned wanted)
 {
     m5_engine_info info;
     m5_engine_get_info(c->e, &info);
+    if (wanted & M5_SPEC_AUTO) wanted = (1u << M5_SPEC_SOURCES) - 1; /* also those that would not pay */
     for (int sampled = 0; sampled < 2; sampled++)
         if (answers(c, c->plain[sampled], sampled, &(m5_spec_params){.sources = M5_SPEC_OFF}, NULL)) return -1;
     for (int s = 0; s < M5_SPEC_SOURCES; s++) {

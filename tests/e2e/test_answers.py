@@ -377,6 +377,12 @@ class NanoTest(Base):
         self.assertEqual(plain["ids"], drafted["ids"])
         self.assertGreater(drafted["draft_n_accepted"], 20)
         self.assertGreater(drafted["draft_n_accepted"], 0.5 * drafted["draft_n"])
+        guesses = json.loads(subprocess.run([*command, "--guesses"], check=True, capture_output=True).stdout)
+        self.assertEqual([guesses[s]["n"] for s in ("mtp", "exit", "skip")], [64, 64, 64])
+        self.assertTrue(all(g["first"] + g["second"] <= g["n"] for g in guesses.values()) and guesses["mtp"]["first"] > 32, guesses)
+        for spec in (["exit", "--exit-layer", "26"], ["exit", "--draft-confidence", "0.5"], ["skip"], ["skip", "--skip-layers", "12,14"]):
+            drafted = json.loads(subprocess.run([*command, "--spec", *spec, "--spec-k", "3"], check=True, capture_output=True).stdout)
+            self.assertEqual((drafted["ids"], drafted["draft_n"] > 0), (plain["ids"], True), spec)
 
     def test_required_and_schema(self):
         body = {"messages": [{"role": "user", "content": "Tell me a joke."}], "tools": [WEATHER], "temperature": 0, "max_tokens": 120}

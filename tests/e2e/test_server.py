@@ -92,7 +92,8 @@ class ServerTest(unittest.TestCase):
                 "logprobs": True, "top_logprobs": 2}
         plain = self.s.post(CHAT, {**body, "speculative": False})[1]
         self.assertEqual(plain["timings"]["draft_n"], 0)
-        for spec in ({}, {"speculative": "ngram"}, {"speculative": {"mode": "auto", "n_max": 3}}, {"speculative.n_max": 8}, {"speculative": True}):
+        for spec in ({}, {"speculative": "ngram"}, {"speculative": {"mode": "auto", "n_max": 3}}, {"speculative.n_max": 8}, {"speculative": True},
+                     {"speculative": "exit,skip"}):
             drafted = self.s.post(CHAT, {**body, **spec})[1]
             self.assertEqual(drafted["choices"], plain["choices"])
             t = drafted["timings"]
@@ -101,7 +102,8 @@ class ServerTest(unittest.TestCase):
         self.assertEqual(self.s.post(CHAT, {**body, "speculative.n_max": 0})[1]["timings"]["draft_n"], 0)
         for bad in ("ngramm", "off,ngram", 7, {"mode": "none of these"}, {"n_max": -1}):
             self.assertEqual(self.s.post(CHAT, {**body, "speculative": bad})[0], 400)
-        self.assertIn("ngram", self.s.get("/props")[1]["speculative"]["sources"])
+        props = self.s.get("/props")[1]["speculative"]
+        self.assertTrue({"ngram", "exit"} <= set(props["sources"]) and "ngram" in props["auto"] and "exit" not in props["auto"], props)
 
     def test_streamed_equals_whole(self):
         for extra in ({"temperature": 0}, {"temperature": 1.3, "seed": 5}, {"temperature": 0.9, "seed": 6, "top_k": 20, "top_p": 0.9, "logprobs": True, "top_logprobs": 3}):

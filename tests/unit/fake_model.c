@@ -121,6 +121,21 @@ int m5_mtp_draft(m5_model *m, const m5_mtp_run *runs, int n_run, int n_draft, in
     (void)n_draft, (void)drafts;
     return m5_mtp_forward(m, runs, n_run, logits, err);
 }
+/* Nor layers that could guess. */
+const m5_layer_set *m5_model_layers(const m5_model *m)
+{
+    static const m5_layer_set none;
+    return m ? &none : NULL;
+}
+int m5_model_check_layers(const m5_model *m, const m5_layer_set *set, m5_error *err)
+{
+    return m && set ? m5_error_set(err, M5_ERR_ARG, "no layers") : 0;
+}
+int m5_model_guess(m5_model *m, const m5_run *runs, int n_run, const m5_layer_set *set, int n_guess, float *logits, m5_error *err)
+{
+    (void)m, (void)runs, (void)n_run, (void)set, (void)n_guess, (void)logits;
+    return m5_error_set(err, M5_ERR_UNSUPPORTED, "no layers");
+}
 const float *m5_model_hidden_all(const m5_model *m)
 {
     (void)m;

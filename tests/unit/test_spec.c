@@ -8,8 +8,10 @@
 #include "base/mem.h"
 #include "base/task.h"
 #include "engine/ngram.h"
+#include "engine/spec.h"
 #include "engine/spec_cost.h"
 #include "model/config.h"
+#include "model/state.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -141,7 +143,11 @@ static void wait_for(job *j)
     m5_request_free(j->req);
 }
 
-static const char *draft_path; /* of the engines that are opened */
+/* Of the engines that are opened. */
+static const char *draft_path;
+static int exit_layer, n_skip;
+static int32_t skip_layers[2];
+static double draft_confidence;
 
 static m5_engine *open_engine(const char *path, int n_parallel, bool cache, const char *spec)
 {
@@ -151,6 +157,10 @@ static m5_engine *open_engine(const char *path, int n_parallel, bool cache, cons
     int rc = m5_spec_parse(spec, &o.spec.sources, &err);
     o.spec.k = M5_SPEC_MAX_K;
     o.draft_model_path = draft_path;
+    o.exit_layer = exit_layer;
+    o.skip_layers = skip_layers;
+    o.n_skip_layers = n_skip;
+    o.draft_confidence = draft_confidence;
     if (!rc) rc = m5_engine_open(&e, &o, &err);
     T_CHECK(rc == 0, "%s: %s", path, err.text);
     return e;
@@ -197,10 +207,16 @@ static void run_all(m5_engine *e, m5_spec_params spec, const m5_spec_script *scr
     }
 }
 
-static void test_sources(m5_engine *e, const char *what)
+/* Chains of guesses compute their rows again and again: one of exit and skip for each length, and beside others (turn 1) the other; the long ones only
+ * for the first families. */
+static void test_sources(m5_engine *e, const char *what, int turn, int self_k)
 {
     for (int k = 1; k <= 8; k++) {
-        for (int s = 0; s < M5_SPEC_SCRIPT; s++) run_all(e, (m5_spec_params){.sources = 1u << s, .k = k, .fixed = true}, NULL, what);
+        for (int s = 0; s < M5_SPEC_SCRIPT; s++) {
+            bool self = s == M5_SPEC_EXIT || s == M5_SPEC_SKIP;
+            if (self && ((s + k + turn) % 2 || k > self_k)) continue;
+            run_all(e, (m5_spec_params){.sources = 1u << s, .k = k, .fixed = true}, NULL, what);
+        }
         const m5_spec_params script = {.sources = 1u << M5_SPEC_SCRIPT, .k = k, .fixed = true};
         run_all(e, script, &(m5_spec_script){.p_right = 1, .wrong_at = -1}, what);
         run_all(e, script, &(m5_spec_script){.p_right = 0, .wrong_at = -1}, what);
@@ -211,7 +227,7 @@ static void test_sources(m5_engine *e, const char *what)
     run_all(e, (m5_spec_params){0}, NULL, what);
 }
 
-static void test_family(const char *path, const char *name)
+static void test_family(const char *path, const char *name, int self_k)
 {
     m5_engine *e = open_engine(path, 1, false, "off");
     if (!e) return;
@@ -223,14 +239,104 @@ static void test_family(const char *path, const char *name)
         T_CHECK(i == 4 || i == 5 || want[i].n == MAX_NEW, "%s: request %d says %d tokens", name, i, want[i].n);
     }
     T_CHECK(want[4].n > 20, "%s: rules leave %d tokens", name, want[4].n);
+    const int n_layer = m5_engine_config(e)->n_layer;
     m5_engine_close(e);
     for (int n = 1; n <= 4; n += 3) {
         char what[80];
         snprintf(what, sizeof what, "%s, %d at once", name, n);
+        /* Alone all but the last layer, beside others the usual half; most of the models are too small for the usual list of layers to leave out. */
+        exit_layer = n == 1 ? n_layer - 1 : 0;
+        n_skip = n_layer < 5;
+        skip_layers[0] = n_layer == 2 ? 0 : 1;
         e = open_engine(path, n, n > 1, "auto");
-        if (e) test_sources(e, what);
+        if (e) test_sources(e, what, n > 1, self_k);
         m5_engine_close(e);
     }
+    exit_layer = n_skip = 0;
+}
+
+/* Drafts from some of the model's layers belong to "auto" only when a calibration says so, and to a request that names them always. A chain of
+ * guesses stops before an unlikely one. */
+static void test_self(const char *path)
+{
+    int n_draft[4], n_all = 0;
+    for (int i = 0; i < 4; i++) { /* never stop, at last always */
+        draft_confidence = i == 3 ? 1 : i * 0.04;
+        m5_engine *e = open_engine(path, 2, true, "auto");
+        if (!e) return;
+        m5_engine_info info;
+        m5_engine_get_info(e, &info);
+        const unsigned both = 1u << M5_SPEC_EXIT | 1u << M5_SPEC_SKIP;
+        T_CHECK((info.spec_sources & both) == both && !(info.spec_auto & both) && info.spec_auto & 1u << M5_SPEC_NGRAM, "%x, %x", info.spec_sources,
+                info.spec_auto);
+        n_draft[i] = 0;
+        for (int s = M5_SPEC_EXIT; s <= M5_SPEC_SKIP; s++) {
+            start(e, &got[0], 0, &(m5_spec_params){.sources = 1u << s, .k = 6, .fixed = true}, 0);
+            wait_for(&got[0]);
+            compare(&got[0], &want[0], "self", 0, 6);
+            T_EQ_INT(got[0].end.usage.n_draft_by[s], got[0].end.usage.n_draft);
+            n_draft[i] += got[0].end.usage.n_draft;
+        }
+        start(e, &got[0], 0, &(m5_spec_params){.fixed = true}, 0);
+        wait_for(&got[0]);
+        n_all += got[0].end.usage.n_draft_by[M5_SPEC_EXIT] + got[0].end.usage.n_draft_by[M5_SPEC_SKIP];
+        m5_engine_close(e);
+    }
+    T_CHECK(n_draft[0] > 300 && n_draft[0] >= n_draft[1] && n_draft[1] >= n_draft[2] && n_draft[2] < n_draft[0] && n_draft[3] == 0,
+            "%d, %d, %d and %d guesses", n_draft[0], n_draft[1], n_draft[2], n_draft[3]);
+    T_EQ_INT(n_all, 0);
+    draft_confidence = 0;
+}
+
+/* The parts of an engine that choose between drafts, with times of our own. */
+static void test_self_choice(const char *path)
+{
+    enum { N = 12 };
+    m5_model *m = NULL;
+    m5_seq *seq = NULL;
+    m5_error err = {0};
+    m5_spec sp;
+    m5_spec_seq q = {0};
+    m5_spec_open(&sp, &(m5_spec_params){.k = 12}, 1);
+    int rc = m5_model_open(&m, path, &(m5_model_options){.cpu = {.n_threads = 1, .cpu_mask = 0xffffffffu}, .max_draft = sp.max_hold}, &err);
+    T_CHECK(rc == 0, "%s", err.text);
+    if (rc) return;
+    m5_self_draft self[M5_SELF_VARIANTS] = {{.layers = m5_self_default(m, M5_SELF_EXIT), .accept = 0.99, .known = true, .pays = true}};
+    T_EQ_INT(m5_spec_attach(&sp, m, NULL, self, 1, &err), 0);
+    T_CHECK(sp.sources >> M5_SPEC_EXIT & 1 && sp.automatic >> M5_SPEC_EXIT & 1 && !(sp.sources >> M5_SPEC_SKIP & 1), "%x, %x", sp.sources, sp.automatic);
+    int32_t ids[N + 8];
+    for (int i = 0; i < N; i++) ids[i] = i * i % 50; /* nothing for n-grams */
+    float *logits = m5_calloc(M5_MEM_SCRATCH, (size_t)m5_model_config(m)->n_vocab, sizeof *logits);
+    rc = m5_seq_new(&seq, m, &err);
+    m5_run r = {.seq = seq, .ids = ids, .n_tok = N - 1};
+    if (!rc) rc = m5_model_forward(m, &r, 1, NULL, &err);
+    if (!rc) rc = m5_seq_ready_hold(seq, &err);
+    T_CHECK(rc == 0 && logits, "%s", err.text);
+    for (int i = 0; i < 5 && !rc; i++) {
+        const m5_spec_ask ask = {.q = &q, .seq = seq, .ids = ids, .n_ids = N, .n_rows = 1, .room = 12};
+        m5_spec_cost_init(&sp.cost);
+        for (int n = 1; n <= 16; n++) m5_spec_cost_add(&sp.cost, n, 1e6 * (1 + (i == 1 ? 1.5 : 0.05) * (n - 1)));
+        memset(sp.seen, 0, sizeof sp.seen);
+        memset(sp.sure, 0, sizeof sp.sure);
+        sp.n_step = 1; /* not one of those that measure plain decoding */
+        sp.self_share[M5_SELF_EXIT] = i == 4 ? 1.1 : 0.3;
+        sp.self[M5_SELF_EXIT].accept = i == 2 ? 0.1 : 0.99;
+        sp.self[M5_SELF_EXIT].confidence = i == 3 ? 1 : 0;
+        m5_spec_begin(&sp, &q, &(m5_spec_params){.sources = i % 2 ? 1u << M5_SPEC_EXIT : 0}, ids, N, N, N + 8);
+        m5_spec_propose(&sp, &ask, 1, 0, 0, logits);
+        if (i == 0)
+            T_CHECK(q.n_draft > 2 && q.n_draft <= M5_SELF_MAX_K && q.source == M5_SPEC_EXIT, "%d drafts of %d", q.n_draft, (int)q.source);
+        else
+            T_CHECK(q.n_draft == 0, "%d: %d drafts", i, q.n_draft); /* dear rows, wrong guesses, a chain that stopped, dear guesses */
+        m5_spec_checked(&sp, &q, 0);
+        m5_spec_stepped(&sp, &ask, 1, 1 + q.n_draft, 1e6, false);
+        T_CHECK((q.ledger_us < 0) == (i == 0 || i == 3), "%d: a ledger of %g", i, q.ledger_us); /* a chain that stopped took time too */
+    }
+    m5_spec_free(&q);
+    m5_seq_free(seq);
+    m5_free(logits);
+    m5_spec_close(&sp);
+    m5_model_close(m);
 }
 
 /* A request that stops itself hears nothing more, also when the step had more tokens for it; what is kept of it is right. */
@@ -261,7 +367,7 @@ static void test_draft_model(const char *self, const char *other, const char *fo
     int rc = m5_engine_open(&e, &o, &err);
     T_CHECK(rc == M5_ERR_UNSUPPORTED && !e && strstr(err.text, "cannot draft"), "%d: %s", rc, err.text);
     draft_path = other;
-    test_family(self, "with a draft model");
+    test_family(self, "with a draft model", 1);
     draft_path = self;
     e = open_engine(self, 2, true, "auto");
     for (int k = 1; e && k <= 8; k++)
@@ -344,6 +450,8 @@ static void test_names(void)
     m5_error err = {0};
     T_CHECK(m5_spec_parse("auto", &s, &err) == 0 && s == M5_SPEC_AUTO);
     T_CHECK(m5_spec_parse("off", &s, &err) == 0 && s == M5_SPEC_OFF);
+    T_CHECK(m5_spec_parse("auto,skip", &s, &err) == 0 && s == (M5_SPEC_AUTO | 1u << M5_SPEC_SKIP));
+    for (int i = 0; i < M5_SPEC_SCRIPT; i++) T_CHECK(m5_spec_parse(m5_spec_source_name((m5_spec_source)i), &s, &err) == 0 && s == 1u << i);
     T_CHECK(m5_spec_parse("mtp,ngram", &s, &err) == 0 && s == (1u << M5_SPEC_MTP | 1u << M5_SPEC_NGRAM));
     T_CHECK(m5_spec_parse("", &s, &err) && m5_spec_parse("off,mtp", &s, &err) && m5_spec_parse("script", &s, &err) &&
             m5_spec_parse("ngramm", &s, &err));
@@ -358,14 +466,16 @@ int main(int argc, char **argv)
     test_names();
     test_cost();
     test_ngram();
-    for (int i = 1; i < argc && strchr(argv[i], '/'); i++) test_family(argv[i], argv[i]); /* by hand: any model */
+    for (int i = 1; i < argc && strchr(argv[i], '/'); i++) test_family(argv[i], argv[i], 8); /* by hand: any model */
     int n = argc > 1 ? atoi(argv[1]) : (int)(sizeof families / sizeof families[0]);
     for (int i = 0; i < n; i++) {
         char path[512];
         snprintf(path, sizeof path, "%s/models/%s", M5_TEST_DATA, families[i]);
-        test_family(path, families[i]);
+        test_family(path, families[i], i < 4 ? 8 : 4);
         if (i < 2) test_cancel(path);
         if (i < 2) test_quiet(path);
+        if (i < 2) test_self(path);
+        if (i < 2) test_self_choice(path);
         if (i > 1) continue;
         char other[512], foreign[512];
         snprintf(other, sizeof other, "%s/models/%s", M5_TEST_DATA, i ? "qwen3_5_mtp" : "qwen3_5");
