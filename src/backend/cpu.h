@@ -88,7 +88,8 @@ typedef struct m5_attn_args {
     const int32_t *seq_of, *pos;
 } m5_attn_args;
 /* Page layout, per layer: K and V each [n_head_kv, page_tok, width] of kv_type (Q8_0: blocks of 32 along width), so that the keys of a head are one
- * stream; width = head_dim padded with zeros to 16, to 32 for Q8_0. row_bytes: of one token. */
+ * stream; width = head_dim padded with zeros to 16, to 32 for Q8_0. row_bytes: of one token. Q8_0 interleaves 16 tokens (cpu_mix.h) and needs page_tok
+ * to be a multiple of 16. */
 int m5_kv_head_width(m5_kv_type t, int head_dim);
 size_t m5_kv_row_bytes(m5_kv_type t, int n_head_kv, int head_dim);
 void m5_cpu_kv_store(m5_cpu *c, const m5_attn_args *a, const float *k, const float *v, int n_tok); /* k, v [n_tok, n_head_kv, head_dim] */

@@ -313,15 +313,18 @@ size_t m5_kv_row_bytes(m5_kv_type t, int n_head_kv, int head_dim)
 }
 
 /* Blocks of 32: factor max|x| / 127 as f16, codes to the nearest (ties to even). */
-static void store_q8_0(uint8_t *dst, const float *x, int n)
+void m5_kv_store_q8(uint8_t *tile, int key, bool value, const float *x, int n)
 {
-    for (int b = 0; b < n / 32; b++, x += 32, dst += 34) {
+    for (int b = 0; b < n / 32; b++, x += 32, tile += M5_KV_TILE_BLOCK) {
         float max = 0;
         for (int i = 0; i < 32; i++) max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
-        const float d = max / 127.0f, inv = d > 0 ? 1.0f / d : 0.0f;
+        const float d = max / 127.0f, inv = d > 1e-30f ? 1.0f / d : 0.0f;
         const uint16_t h = m5_f32_to_f16(d);
-        memcpy(dst, &h, 2);
-        for (int i = 0; i < 32; i++) dst[2 + i] = (uint8_t)(int8_t)((x[i] * inv + 12582912.0f) - 12582912.0f);
+        memcpy(tile + 2 * key, &h, 2);
+        for (int i = 0; i < 32; i++) {
+            const int at = value ? (key / 2 * 32 + i) * 2 + key % 2 : (i / 2 * M5_KV_TILE + key) * 2 + i % 2;
+            tile[2 * M5_KV_TILE + at] = (uint8_t)(int8_t)((x[i] * inv + 12582912.0f) - 12582912.0f);
+        }
     }
 }
 
@@ -334,9 +337,11 @@ typedef struct store_job {
     int width;
 } store_job;
 
-static void store_one(const store_job *j, int worker, uint8_t *dst, const float *x)
+/* Token `tok` of the rows of one head. */
+static void store_one(const store_job *j, int worker, uint8_t *rows, int tok, bool value, const float *x)
 {
     const int n = j->width;
+    uint8_t *dst = rows + (size_t)tok * j->head_bytes;
     if (n > j->a->head_dim) {
         float *padded = j->work[worker];
         memcpy(padded, x, (size_t)j->a->head_dim * sizeof *x);
@@ -347,7 +352,7 @@ static void store_one(const store_job *j, int worker, uint8_t *dst, const float 
     case M5_KV_F16: j->base->f32_f16((uint16_t *)(void *)dst, x, n); return;
     case M5_KV_BF16: j->base->f32_bf16((uint16_t *)(void *)dst, x, n); return;
     case M5_KV_F32: memcpy(dst, x, (size_t)n * sizeof *x); return;
-    case M5_KV_Q8_0: store_q8_0(dst, x, n); return;
+    case M5_KV_Q8_0: m5_kv_store_q8(rows + (size_t)(tok - tok % M5_KV_TILE) * j->head_bytes, tok % M5_KV_TILE, value, x, n); return;
     }
 }
 
@@ -358,10 +363,10 @@ static void store_rows(void *ctx, int64_t begin, int64_t end, int worker)
     for (int64_t t = begin; t < end; t++) {
         uint8_t *page = a->seqs[a->seq_of[t]].pages[a->pos[t] / a->page_tok];
         for (int h = 0; h < a->n_head_kv; h++) {
-            const size_t at = (size_t)(h * a->page_tok + a->pos[t] % a->page_tok) * j->head_bytes;
+            const size_t at = (size_t)(h * a->page_tok) * j->head_bytes;
             const int64_t from = (t * a->n_head_kv + h) * a->head_dim;
-            store_one(j, worker, page + a->k_offset + at, j->k + from);
-            store_one(j, worker, page + a->v_offset + at, j->v + from);
+            store_one(j, worker, page + a->k_offset + at, a->pos[t] % a->page_tok, false, j->k + from);
+            store_one(j, worker, page + a->v_offset + at, a->pos[t] % a->page_tok, true, j->v + from);
         }
     }
 }

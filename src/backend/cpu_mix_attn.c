@@ -15,7 +15,7 @@
 #include "base/mem.h"
 
 enum {
-    BLOCK = 256, /* keys */
+    BLOCK = M5_ATTN_BLOCK,
     LD_SCORE = BLOCK + 16,
     TILE_ROWS = 64,      /* query rows x heads of a tile, at most */
     TILE_FLOATS = 16384, /* and their size: large, so that K and V pass by seldom, yet q stays in L2 */
@@ -71,8 +71,11 @@ typedef struct attn_tile {
     int row0, n_tok, h0, n_head, kv_head;
     const uint8_t *const *pages;
     float *q, *s, *p; /* worker scratch: [n, width], [n, LD_SCORE], [n, width] */
+    int16_t *codes;   /* Q8_0: q as integers, times factor, in place of q */
+    float factor[TILE_ROWS];
     float m[TILE_ROWS], l[TILE_ROWS];
-    int lo[TILE_ROWS], hi[TILE_ROWS]; /* keys of the block that row r sees; hi <= lo: none */
+    int lo[TILE_ROWS], hi[TILE_ROWS];         /* keys of the block that row r sees; hi <= lo: none */
+    int see_lo[TILE_ROWS], see_hi[TILE_ROWS]; /* Q8_0: the same, counted from the first tile that is read */
 } attn_tile;
 
 static int first_key(const m5_attn_args *a, int row)
@@ -100,11 +103,14 @@ static void tile_open(const attn_job *j, attn_tile *t, int worker, int row, int 
     t->q = j->work[worker];
     t->p = t->q + TILE_FLOATS;
     t->s = t->p + TILE_FLOATS;
+    t->codes = (int16_t *)(void *)t->q;
     for (int r = 0; r < n_tok * t->n_head; r++) {
-        float *q = t->q + (size_t)r * (size_t)j->width;
+        const bool q8 = j->a->kv_type == M5_KV_Q8_0;
+        float *q = q8 ? t->p : t->q + (size_t)r * (size_t)j->width;
         const size_t from = (size_t)(row + r / t->n_head) * (size_t)j->a->n_head + (size_t)(t->h0 + r % t->n_head);
         memcpy(q, j->q + from * (size_t)hd, (size_t)hd * sizeof *q);
         for (int d = hd; d < j->width; d++) q[d] = 0;
+        if (q8) j->k->attn_query_q8(t->codes + (size_t)r * (size_t)j->width, &t->factor[r], q, j->width, j->a->scale);
     }
 }
 
@@ -128,6 +134,43 @@ static void add_values(const attn_job *j, const attn_tile *t, int block_key0, in
     }
 }
 
+/* The tiles of 16 keys from position `pos` (a multiple of 16) to `end`. */
+static int q8_tiles(const attn_job *j, const attn_tile *t, const uint8_t **tiles, size_t offset, int pos, int end)
+{
+    int n = 0;
+    for (; pos < end; pos += M5_KV_TILE) tiles[n++] = key_at(j, t, offset, pos);
+    return n;
+}
+
+/* Scores and values of a block in Q8_0, [lo, hi) being the keys that any row sees. Whole tiles are computed: sums over codes are exact, so that keys
+ * which weigh nothing leave no trace. */
+static void tile_block_q8(const attn_job *j, attn_tile *t, int key0, int lo, int hi)
+{
+    const m5_attn_args *a = j->a;
+    const uint8_t *k[BLOCK / M5_KV_TILE], *v[BLOCK / M5_KV_TILE];
+    const int n = t->n_tok * t->n_head, hd = j->width, from = lo - lo % M5_KV_TILE;
+    const int n_tile = q8_tiles(j, t, k, a->k_offset, from, hi);
+    q8_tiles(j, t, v, a->v_offset, from, hi);
+    float *s = t->s + (from - key0);
+    j->k->attn_score_q8(s, LD_SCORE, t->codes, t->factor, n, k, n_tile, hd, a->softcap, v);
+    for (int r = 0; r < n; r++) {
+        float *row = t->s + (size_t)r * LD_SCORE;
+        const int first = t->hi[r] > t->lo[r] ? t->lo[r] : from, end = t->hi[r] > t->lo[r] ? t->hi[r] : from;
+        if (end > first) j->k->attn_soft(row + (first - key0), end - first, &t->m[r], &t->l[r]);
+        for (int i = from; i < first; i++) row[i - key0] = 0;
+        for (int i = end; i < from + n_tile * M5_KV_TILE; i++) row[i - key0] = 0;
+        t->see_lo[r] = first - from;
+        t->see_hi[r] = end - from;
+    }
+    const bool more = hi == key0 + BLOCK && hi <= a->pos[t->row0 + t->n_tok - 1];
+    if (more) {
+        const int last = a->pos[t->row0 + t->n_tok - 1];
+        const int n_next = q8_tiles(j, t, k, a->k_offset, hi, last - hi < n_tile * M5_KV_TILE ? last + 1 : hi + n_tile * M5_KV_TILE);
+        for (int i = n_next; i < n_tile; i++) k[i] = k[0];
+    }
+    j->k->attn_value_q8(t->p, s, LD_SCORE, t->see_lo, t->see_hi, n, v, n_tile, hd, more ? k : NULL);
+}
+
 /* The triple (m, l, p) of every tile row for block b. Keys outside a row's range never enter its sums, not even as zeros. */
 static void tile_block(const attn_job *j, attn_tile *t, int b)
 {
@@ -142,6 +185,10 @@ static void tile_block(const attn_job *j, attn_tile *t, int b)
         if (t->hi[r] > hi) hi = t->hi[r];
         if (t->lo[r] > all_lo) all_lo = t->lo[r];
         if (t->hi[r] < all_hi) all_hi = t->hi[r];
+    }
+    if (a->kv_type == M5_KV_Q8_0) {
+        tile_block_q8(j, t, key0, lo, hi);
+        return;
     }
     for (int k = lo; k < hi;) {
         const int end = (k / a->page_tok + 1) * a->page_tok < hi ? (k / a->page_tok + 1) * a->page_tok : hi;

@@ -10,6 +10,8 @@
 /* Tile sizes: rows x keys of scores, rows x column vectors of values, column vectors of S. They change speed, never bits. */
 #if VF_WIDE
 enum { SCORE_ROWS = 4, SCORE_KEYS = 4, VALUE_ROWS = 4, VALUE_COLS = 4, GDN_COLS = 2 };
+#elif VF_HALVES
+enum { SCORE_ROWS = 4, SCORE_KEYS = 2, VALUE_ROWS = 4, VALUE_COLS = 1, GDN_COLS = 1 };
 #else
 enum { SCORE_ROWS = 2, SCORE_KEYS = 2, VALUE_ROWS = 4, VALUE_COLS = 1, GDN_COLS = 1 };
 #endif
@@ -89,19 +91,14 @@ static void exp_row(float *x, float minus, int n)
 
 /* ---- attention: head_dim is the padded width of a row, a multiple of 16 ---- */
 
-/* Lanes [d, d + 16) of one head's K or V row. Q8_0: blocks of 32 codes behind one f16 factor. */
+/* Lanes [d, d + 16) of one head's K or V row. */
 VF_INLINE vf kv_load(m5_kv_type t, const uint8_t *p, int d)
 {
     switch (t) {
     case M5_KV_F16: return vf_load_f16(p + (size_t)d * 2);
     case M5_KV_BF16: return vf_load_bf16(p + (size_t)d * 2);
-    case M5_KV_F32: return vf_load((const float *)(const void *)p + d);
-    default: break;
+    default: return vf_load((const float *)(const void *)p + d);
     }
-    const uint8_t *b = p + (size_t)(d / 32) * 34;
-    uint16_t h;
-    memcpy(&h, b, 2);
-    return vf_mul(vf_set(m5_f16_to_f32(h)), vf_load_i8(b + 2 + d % 32));
 }
 
 /* Rows of the cache come from memory once per tile. Each step asks for its counterpart in the piece that is read next, into the second-level cache,
@@ -120,8 +117,60 @@ VF_INLINE void stage(m5_kv_type t, float *dst, const uint8_t *src, int64_t bytes
         for (int d = 0; d < width; d += VF) vf_store(dst + j * width + d, kv_load(t, src + j * bytes, d0 + d));
 }
 
+#if VF_HALVES
+VF_INLINE __m256 kv_load_half(m5_kv_type t, const uint8_t *p, int d)
+{
+    switch (t) {
+    case M5_KV_F16: return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + (size_t)d * 2)));
+    case M5_KV_BF16:
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p + (size_t)d * 2))), 16));
+    default: return _mm256_loadu_ps((const float *)(const void *)p + d);
+    }
+}
+
+/* Lanes [8 half, 8 half + 8) of the sums of four rows and two keys, [row][key]. Loads for eight products: four of q, two of k. */
+VF_INLINE void score_half(m5_kv_type t, int half, __m256 *acc, const float *q, const uint8_t *k, int64_t k_bytes, int hd)
+{
+    VF_UNROLL for (int i = 0; i < 8; i++) acc[i] = _mm256_setzero_ps();
+    for (int d = 8 * half; d < hd; d += VF) {
+        __m256 k0 = kv_load_half(t, k, d), k1 = kv_load_half(t, k + k_bytes, d);
+        VF_KEEP(k0);
+        VF_KEEP(k1);
+        VF_UNROLL for (int r = 0; r < 4; r++)
+        {
+            __m256 x = _mm256_loadu_ps(q + (size_t)r * (size_t)hd + d);
+            VF_KEEP(x);
+            acc[2 * r] = _mm256_fmadd_ps(x, k0, acc[2 * r]);
+            acc[2 * r + 1] = _mm256_fmadd_ps(x, k1, acc[2 * r + 1]);
+        }
+    }
+}
+
+VF_INLINE void score_4x2(m5_kv_type t, float *s, int64_t lds, const float *q, const uint8_t *k, int64_t k_bytes, int hd)
+{
+    vf acc[8];
+    __m256 lower[8], upper[8];
+    score_half(t, 0, lower, q, k, k_bytes, hd);
+    score_half(t, 1, upper, q, k, k_bytes, hd);
+    VF_UNROLL for (int i = 0; i < 8; i++) acc[i] = (vf){lower[i], upper[i]};
+    VF_UNROLL for (int r = 0; r < 4; r += 2)
+    {
+        float two[4];
+        vf_sum4(two, acc[2 * r], acc[2 * r + 1], acc[2 * r + 2], acc[2 * r + 3]);
+        memcpy(s + r * lds, two, 2 * sizeof(float));
+        memcpy(s + (r + 1) * lds, two + 2, 2 * sizeof(float));
+    }
+}
+#endif
+
 VF_INLINE void score_tile(m5_kv_type t, int rows, int keys, float *s, int64_t lds, const float *q, const uint8_t *k, int64_t k_bytes, int hd)
 {
+#if VF_HALVES
+    if (rows == 4 && keys == 2) {
+        score_4x2(t, s, lds, q, k, k_bytes, hd);
+        return;
+    }
+#endif
     vf acc[SCORE_ROWS * SCORE_KEYS]; /* [row][key] */
     VF_UNROLL for (int r = 0; r < rows; r++) VF_UNROLL for (int j = 0; j < keys; j++) acc[r * SCORE_KEYS + j] = vf_set(0.0f);
     for (int d = 0; d < hd; d += VF) {
@@ -154,6 +203,7 @@ VF_INLINE void score_rows(m5_kv_type t, int keys, float *s, int64_t lds, const f
 {
     int r = 0;
     for (; r + SCORE_ROWS <= n_q; r += SCORE_ROWS) score_tile(t, SCORE_ROWS, keys, s + r * lds, lds, q + (size_t)r * (size_t)hd, k, k_bytes, hd);
+    for (; SCORE_ROWS > 2 && r + 2 <= n_q; r += 2) score_tile(t, 2, keys, s + r * lds, lds, q + (size_t)r * (size_t)hd, k, k_bytes, hd);
     for (; r < n_q; r++) score_tile(t, 1, keys, s + r * lds, lds, q + (size_t)r * (size_t)hd, k, k_bytes, hd);
 }
 
@@ -181,7 +231,10 @@ VF_INLINE void attn_score(m5_kv_type t, float *s, int64_t lds, const float *q, i
             const int n = n_key - j < step ? n_key - j : step;
             if (ahead) kv_prefetch(ahead + j * k_bytes, n * k_bytes);
             stage(t, wide, p + j * k_bytes, k_bytes, n, 0, hd);
-            score_keys(M5_KV_F32, s + j, lds, q, n_q, (const uint8_t *)wide, hd * (int64_t)sizeof(float), n, hd, NULL);
+            /* A few rows meet all staged keys in turn: q, too large for the first-level cache, passes by once for all of them. */
+            for (int r = 0; r < n_q; r += SCORE_ROWS)
+                score_keys(M5_KV_F32, s + r * lds + j, lds, q + (size_t)r * (size_t)hd, n_q - r < SCORE_ROWS ? n_q - r : SCORE_ROWS,
+                           (const uint8_t *)wide, hd * (int64_t)sizeof(float), n, hd, NULL);
         }
     }
     for (int r = 0; r < n_q; r++) {
@@ -278,7 +331,6 @@ VF_INLINE void attn_value(m5_kv_type t, float *o, const float *p, int64_t ldp, i
 KV_KERNELS(f16, M5_KV_F16)
 KV_KERNELS(bf16, M5_KV_BF16)
 KV_KERNELS(f32, M5_KV_F32)
-KV_KERNELS(q8_0, M5_KV_Q8_0)
 
 static void attn_soft(float *s, int n, float *max, float *sum)
 {
@@ -303,6 +355,170 @@ static void attn_merge(float *o, float a, const float *p, float b, int n)
     int i = 0;
     for (; i + VF <= n; i += VF) vf_store(o + i, vf_fma(vf_load(p + i), vb, vf_mul(vf_load(o + i), va)));
     if (i < n) vf_store_n(o + i, vf_fma(vf_load_n(p + i, n - i), vb, vf_mul(vf_load_n(o + i, n - i), va)), n - i);
+}
+
+/* ---- attention over Q8_0: tiles of 16 keys (cpu_mix.h), products of 16-bit and 8-bit codes, exact in 32 bits ----
+ *
+ * Both products have the same shape: a few rows of 16-bit codes, taken pair by pair, times a stream of vectors that hold 16 pairs. For scores the
+ * lanes are keys and the pairs run along the head; for values the lanes are output components and the pairs run along the keys. Per 16 products and
+ * row: one multiply-add of pairs and one addition, half of what float products need. */
+
+enum { CODE_ROWS = 4, CODE_STAGE = 8192, CODE_STAGE_ROWS = 2 * CODE_ROWS + 1 };
+
+/* acc[r] += sum over n pairs of x[r] times y's vectors, `step` numbers apart; y of 8 bits, or widened to 16 by the caller. */
+VF_INLINE void code_dot(bool wide, int rows, vi *acc, const int16_t *x, int64_t ldx, const void *y, int64_t step, int n)
+{
+    const int16_t *y16 = y;
+    const int8_t *y8 = y;
+    VF_UNROLL_4 for (int i = 0; i < n; i++)
+    {
+        const vi v = wide ? vi_load(y16 + i * step) : vi_load_i8(y8 + i * step);
+        VF_UNROLL for (int r = 0; r < rows; r++) acc[r] = vi_dot(acc[r], vi_pair(x + r * ldx + 2 * i), v);
+    }
+}
+
+static void attn_query_q8(int16_t *c, float *factor, const float *q, int n, float sc)
+{
+    vf m = vf_set(0.0f);
+    for (int i = 0; i < n; i += VF) m = vf_max(m, vf_abs(vf_load(q + i)));
+    const float max = vf_max_lane(m);
+    const vf inv = vf_set(max > 1e-30f ? 32767.0f / max : 0.0f), top = vf_set(32767.0f);
+    for (int i = 0; i < n; i += VF) vf_round_i16(c + i, vf_max(vf_sub(vf_set(0.0f), top), vf_min(vf_mul(vf_load(q + i), inv), top)));
+    *factor = max / 32767.0f * sc;
+}
+
+/* Sixteen scores of `rows` rows; the sum over a block of 32 components is exact, blocks are added in order. ahead: a tile to be fetched, or NULL. */
+VF_INLINE void score_codes(bool wide, int rows, float *s, int64_t lds, const int16_t *q, const float *qf, const uint8_t *tile, const int16_t *staged,
+                           int hd, const uint8_t *ahead)
+{
+    vf sum[CODE_ROWS];
+    VF_UNROLL for (int r = 0; r < rows; r++) sum[r] = vf_set(0.0f);
+    for (int b = 0; b < hd / 32; b++) {
+        vi acc[CODE_ROWS];
+        VF_UNROLL for (int r = 0; r < rows; r++) acc[r] = vi_zero();
+        if (ahead) kv_prefetch(ahead + b * M5_KV_TILE_BLOCK, M5_KV_TILE_BLOCK);
+        if (wide)
+            code_dot(true, rows, acc, q + b * 32, hd, staged + b * 512, 32, 16);
+        else
+            code_dot(false, rows, acc, q + b * 32, hd, tile + b * M5_KV_TILE_BLOCK + 32, 32, 16);
+        const vf f = vf_load_f16(tile + b * M5_KV_TILE_BLOCK);
+        VF_UNROLL for (int r = 0; r < rows; r++) sum[r] = vf_fma(f, vi_float(acc[r]), sum[r]);
+    }
+    VF_UNROLL for (int r = 0; r < rows; r++) vf_store(s + r * lds, vf_mul(sum[r], vf_set(qf[r])));
+}
+
+static void attn_score_q8(float *s, int64_t lds, const int16_t *q, const float *qf, int n_q, const uint8_t *const *tiles, int n_tile, int hd,
+                          float cap, const uint8_t *const *ahead)
+{
+    _Alignas(64) int16_t codes[CODE_STAGE];
+    const int tile_codes = hd * VF, step = n_q >= CODE_STAGE_ROWS && tile_codes <= CODE_STAGE ? CODE_STAGE / tile_codes : 0, take = step ? step : 1;
+    for (int i0 = 0; i0 < n_tile; i0 += take) {
+        const int end = i0 + take < n_tile ? i0 + take : n_tile;
+        for (int i = i0; step && i < end; i++)
+            for (int b = 0; b < hd / 32; b++)
+                for (int p = 0; p < 16; p++)
+                    vi_store(codes + (i - i0) * tile_codes + b * 512 + p * 32, vi_load_i8(tiles[i] + b * M5_KV_TILE_BLOCK + 32 + p * 32));
+        int r = 0;
+        for (; r + CODE_ROWS <= n_q; r += CODE_ROWS)
+            for (int i = i0; i < end; i++) {
+                const uint8_t *fetch = ahead && r == 0 ? ahead[i] : NULL;
+                float *to = s + r * lds + i * VF;
+                if (step)
+                    score_codes(true, CODE_ROWS, to, lds, q + (size_t)r * (size_t)hd, qf + r, tiles[i], codes + (i - i0) * tile_codes, hd, fetch);
+                else
+                    score_codes(false, CODE_ROWS, to, lds, q + (size_t)r * (size_t)hd, qf + r, tiles[i], NULL, hd, fetch);
+            }
+        for (; r < n_q; r += 2)
+            for (int i = i0; i < end; i++) {
+                const uint8_t *fetch = ahead && r == 0 ? ahead[i] : NULL;
+                float *to = s + r * lds + i * VF;
+                if (r + 2 <= n_q)
+                    score_codes(false, 2, to, lds, q + (size_t)r * (size_t)hd, qf + r, tiles[i], NULL, hd, fetch);
+                else
+                    score_codes(false, 1, to, lds, q + (size_t)r * (size_t)hd, qf + r, tiles[i], NULL, hd, fetch);
+            }
+    }
+    for (int r = 0; cap > 0 && r < n_q; r++) softcap(s + r * lds, cap, n_tile * VF);
+}
+
+/* Weights of the 16 * n_tile keys for one block of 32 components: p[j] * factor[j], scaled so that the largest factor of the keys [lo, hi) becomes
+ * 32767. Other keys weigh 0. Returns what the products have to be multiplied by. */
+static float value_weights(float *w, const float *factors, int n_tile, int lo, int hi)
+{
+    for (int j = 0; j < n_tile * VF; j += VF) vf_store(w + j, vf_load(factors + j));
+    for (int j = 0; j < lo; j++) w[j] = 0;
+    for (int j = hi; j < n_tile * VF; j++) w[j] = 0;
+    vf m = vf_set(0.0f);
+    for (int j = 0; j < n_tile * VF; j += VF) m = vf_max(m, vf_load(w + j));
+    const float max = vf_max_lane(m);
+    const vf inv = vf_set(max > 1e-30f ? 32767.0f / max : 0.0f);
+    for (int j = 0; j < n_tile * VF; j += VF) vf_store(w + j, vf_min(vf_mul(vf_load(w + j), inv), vf_set(32767.0f)));
+    return max / 32767.0f;
+}
+
+/* Output lanes [32 b + 16 g, + 16) of `rows` rows. codes: of the weights, [row][256]. ahead: tiles to be fetched, or NULL. */
+VF_INLINE void value_codes(bool wide, int rows, float *o, int hd, const int16_t *codes, const float *factor, const uint8_t *const *tiles, int n_tile,
+                           int b, int g, const int16_t *staged, const uint8_t *const *ahead)
+{
+    vi acc[CODE_ROWS];
+    VF_UNROLL for (int r = 0; r < rows; r++) acc[r] = vi_zero();
+    if (wide) {
+        code_dot(true, rows, acc, codes, M5_ATTN_BLOCK, staged + g * 32, 64, n_tile * 8);
+    } else {
+        for (int i = 0; i < n_tile; i++) {
+            if (ahead) kv_prefetch(ahead[i] + b * M5_KV_TILE_BLOCK, M5_KV_TILE_BLOCK);
+            code_dot(false, rows, acc, codes + i * VF, M5_ATTN_BLOCK, tiles[i] + b * M5_KV_TILE_BLOCK + 32 + g * 32, 64, 8);
+        }
+    }
+    VF_UNROLL for (int r = 0; r < rows; r++) vf_store(o + (size_t)r * (size_t)hd + b * 32 + g * VF, vf_mul(vi_float(acc[r]), vf_set(factor[r])));
+}
+
+static void attn_value_q8(float *o, const float *p, int64_t ldp, const int *lo, const int *hi, int n_q, const uint8_t *const *tiles, int n_tile,
+                          int hd, const uint8_t *const *ahead)
+{
+    _Alignas(64) int16_t staged[32 * M5_ATTN_BLOCK], codes[CODE_ROWS * M5_ATTN_BLOCK];
+    float factors[M5_ATTN_BLOCK], w[M5_ATTN_BLOCK], factor[CODE_ROWS];
+    const bool wide = n_q >= CODE_STAGE_ROWS;
+    for (int b = 0; b < hd / 32; b++) {
+        int w_lo = -1, w_hi = -1;
+        float w_factor = 0;
+        for (int i = 0; i < n_tile; i++) {
+            const uint8_t *t = tiles[i] + b * M5_KV_TILE_BLOCK;
+            if (ahead && wide) kv_prefetch(ahead[i] + b * M5_KV_TILE_BLOCK, M5_KV_TILE_BLOCK);
+            vf_store(factors + i * VF, vf_load_f16(t));
+            for (int k = 0; wide && k < 16; k++) vi_store(staged + (i * 16 + k) * 32, vi_load_i8(t + 32 + k * 32));
+        }
+        for (int r = 0; r < n_q; r += CODE_ROWS) {
+            const int rows = n_q - r < CODE_ROWS ? n_q - r : CODE_ROWS;
+            for (int k = 0; k < rows; k++) {
+                if (lo[r + k] != w_lo || hi[r + k] != w_hi) {
+                    w_lo = lo[r + k];
+                    w_hi = hi[r + k];
+                    w_factor = value_weights(w, factors, n_tile, w_lo, w_hi);
+                }
+                factor[k] = w_factor;
+                const float *pr = p + (r + k) * ldp;
+                for (int j = 0; j < n_tile * VF; j += VF) vf_round_i16(codes + k * M5_ATTN_BLOCK + j, vf_mul(vf_load(pr + j), vf_load(w + j)));
+            }
+            float *to = o + (size_t)r * (size_t)hd;
+            for (int g = 0; g < 2; g++) {
+                const uint8_t *const *fetch = wide || r + g > 0 ? NULL : ahead;
+                if (wide && rows == CODE_ROWS)
+                    value_codes(true, CODE_ROWS, to, hd, codes, factor, tiles, n_tile, b, g, staged, NULL);
+                else if (rows == CODE_ROWS)
+                    value_codes(false, CODE_ROWS, to, hd, codes, factor, tiles, n_tile, b, g, staged, fetch);
+                else {
+                    int k = 0;
+                    for (; k + 2 <= rows; k += 2, fetch = NULL)
+                        value_codes(false, 2, to + (size_t)k * (size_t)hd, hd, codes + k * M5_ATTN_BLOCK, factor + k, tiles, n_tile, b, g, staged,
+                                    fetch);
+                    if (k < rows)
+                        value_codes(false, 1, to + (size_t)k * (size_t)hd, hd, codes + k * M5_ATTN_BLOCK, factor + k, tiles, n_tile, b, g, staged,
+                                    fetch);
+                }
+            }
+        }
+    }
 }
 
 /* ---- gated delta net ---- */
@@ -415,8 +631,11 @@ const m5_mix_kernels M5_MIX_TABLE = {
     .gate = gate,
     .softcap = softcap,
     .exp = exp_row,
-    .attn_score = {attn_score_f16, attn_score_bf16, attn_score_f32, attn_score_q8_0},
-    .attn_value = {attn_value_f16, attn_value_bf16, attn_value_f32, attn_value_q8_0},
+    .attn_score = {attn_score_f16, attn_score_bf16, attn_score_f32},
+    .attn_value = {attn_value_f16, attn_value_bf16, attn_value_f32},
+    .attn_query_q8 = attn_query_q8,
+    .attn_score_q8 = attn_score_q8,
+    .attn_value_q8 = attn_value_q8,
     .attn_soft = attn_soft,
     .attn_merge = attn_merge,
     .gdn_conv = gdn_conv,

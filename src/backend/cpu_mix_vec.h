@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sixteen float lanes for the mixer kernels, the same on every instruction set: one 512-bit register, two of 256, four of 128, or an array.
+/* Sixteen lanes of floats (vf) or of integers (vi: 16 x 32 bits, or as factors 16 pairs of 16 bits) for the mixer kernels, the same on every
+ * instruction set: one 512-bit register, two of 256, four of 128, or an array.
  * Room: backend/cpu_mix*.c. Included only by cpu_mix_kern.c, which is compiled once per instruction set.
  *
  * Every operation is exactly rounded and every multiply-add is fused, so all levels give the same bits. vf_sum adds lanes at distance
@@ -13,16 +14,23 @@
 #include "kernels/quant.h"
 
 enum { VF = 16 };
+/* VF_WIDE: a vector is one register. VF_HALVES: it is two, and kernels that need more sums than registers take the halves one after the other. */
 #define VF_INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
 #define VF_UNROLL _Pragma("unroll")
+#define VF_UNROLL_4 _Pragma("unroll 4")
+#elif defined(__AVX2__) || defined(__ARM_NEON)
+#define VF_UNROLL _Pragma("GCC unroll 16")
+#define VF_UNROLL_4 _Pragma("GCC unroll 4") /* without it gcc copies every accumulator once a round */
 #else
 #define VF_UNROLL _Pragma("GCC unroll 16")
+#define VF_UNROLL_4
 #endif
 
 #if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #include <immintrin.h>
 #define VF_WIDE 1
+#define VF_HALVES 0
 typedef __m512 vf;
 VF_INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
 VF_INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
@@ -52,11 +60,25 @@ VF_INLINE vf vf_load_bf16(const void *p)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
 }
-VF_INLINE vf vf_load_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+typedef __m512i vi;
+VF_INLINE vi vi_zero(void) { return _mm512_setzero_si512(); }
+VF_INLINE vi vi_load(const int16_t *p) { return _mm512_loadu_si512(p); }
+VF_INLINE void vi_store(int16_t *p, vi a) { _mm512_storeu_si512(p, a); }
+VF_INLINE vi vi_load_i8(const void *p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p)); }
+VF_INLINE vi vi_pair(const int16_t *p)
+{
+    int32_t x;
+    memcpy(&x, p, sizeof x);
+    return _mm512_set1_epi32(x);
+}
+VF_INLINE vi vi_dot(vi acc, vi a, vi b) { return _mm512_add_epi32(acc, _mm512_madd_epi16(a, b)); }
+VF_INLINE vf vi_float(vi a) { return _mm512_cvtepi32_ps(a); }
+VF_INLINE void vf_round_i16(int16_t *p, vf a) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a))); }
 
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include <immintrin.h>
 #define VF_WIDE 0
+#define VF_HALVES 1
 typedef struct vf {
     __m256 a, b;
 } vf;
@@ -109,16 +131,51 @@ VF_INLINE vf vf_load_bf16(const void *p)
     return (vf){_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(q)), 16)),
                 _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(q + 1)), 16))};
 }
-VF_INLINE vf vf_load_i8(const void *p)
+typedef struct vi {
+    __m256i a, b;
+} vi;
+VF_INLINE vi vi_zero(void) { return (vi){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+/* Kept in a register: gcc would read the factor that several products share again from memory for each of them, and loads are what binds. */
+#define VF_KEEP(x) __asm__("" : "+x"(x))
+VF_INLINE vi vi_load(const int16_t *p)
 {
-    const char *q = (const char *)p;
-    return (vf){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)q))),
-                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(q + 8))))};
+    vi r = {_mm256_loadu_si256((const __m256i *)p), _mm256_loadu_si256((const __m256i *)(p + 16))};
+    VF_KEEP(r.a);
+    VF_KEEP(r.b);
+    return r;
+}
+VF_INLINE void vi_store(int16_t *p, vi x)
+{
+    _mm256_storeu_si256((__m256i *)p, x.a);
+    _mm256_storeu_si256((__m256i *)(p + 16), x.b);
+}
+VF_INLINE vi vi_load_i8(const void *p)
+{
+    const __m128i *q = (const __m128i *)p;
+    return (vi){_mm256_cvtepi8_epi16(_mm_loadu_si128(q)), _mm256_cvtepi8_epi16(_mm_loadu_si128(q + 1))};
+}
+VF_INLINE vi vi_pair(const int16_t *p)
+{
+    int32_t x;
+    memcpy(&x, p, sizeof x);
+    const __m256i v = _mm256_set1_epi32(x);
+    return (vi){v, v};
+}
+VF_INLINE vi vi_dot(vi acc, vi x, vi y)
+{
+    return (vi){_mm256_add_epi32(acc.a, _mm256_madd_epi16(x.a, y.a)), _mm256_add_epi32(acc.b, _mm256_madd_epi16(x.b, y.b))};
+}
+VF_INLINE vf vi_float(vi x) { return (vf){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+VF_INLINE void vf_round_i16(int16_t *p, vf x)
+{
+    const __m256i t = _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b));
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(t, 0xd8));
 }
 
 #elif defined(__ARM_NEON) && defined(__aarch64__)
 #include <arm_neon.h>
 #define VF_WIDE 0
+#define VF_HALVES 0
 typedef struct vf {
     float32x4_t q[4];
 } vf;
@@ -146,16 +203,36 @@ VF_INLINE vf vf_add_exponent(vf p, vf t)
 VF_INLINE float32x4_t vf_quarter(vf x) { return vaddq_f32(vaddq_f32(x.q[0], x.q[2]), vaddq_f32(x.q[1], x.q[3])); }
 VF_INLINE vf vf_load_f16(const void *p) { VF_EACH(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)p + 4 * i)))); }
 VF_INLINE vf vf_load_bf16(const void *p) { VF_EACH(vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *)p + 4 * i), 16))); }
-VF_INLINE vf vf_load_i8(const void *p)
+typedef struct vi {
+    int32x4_t q[4];
+} vi;
+#define VI_EACH(expr) \
+    vi r; \
+    VF_UNROLL for (int i = 0; i < 4; i++) r.q[i] = (expr); \
+    return r
+VF_INLINE vi vi_zero(void) { VI_EACH(vdupq_n_s32(0)); }
+VF_INLINE vi vi_load(const int16_t *p) { VI_EACH(vreinterpretq_s32_s16(vld1q_s16(p + 8 * i))); }
+VF_INLINE void vi_store(int16_t *p, vi x) { VF_UNROLL for (int i = 0; i < 4; i++) vst1q_s16(p + 8 * i, vreinterpretq_s16_s32(x.q[i])); }
+VF_INLINE vi vi_load_i8(const void *p) { VI_EACH(vreinterpretq_s32_s16(vmovl_s8(vld1_s8((const int8_t *)p + 8 * i)))); }
+VF_INLINE vi vi_pair(const int16_t *p)
 {
-    float t[VF];
-    for (int i = 0; i < VF; i++) t[i] = (float)((const int8_t *)p)[i];
-    return vf_load(t);
+    int32_t x;
+    memcpy(&x, p, sizeof x);
+    VI_EACH(vdupq_n_s32(x));
 }
+VF_INLINE int32x4_t vi_dot_quarter(int32x4_t acc, int32x4_t x, int32x4_t y)
+{
+    const int16x8_t a = vreinterpretq_s16_s32(x), b = vreinterpretq_s16_s32(y);
+    return vaddq_s32(acc, vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)), vmull_high_s16(a, b)));
+}
+VF_INLINE vi vi_dot(vi acc, vi x, vi y) { VI_EACH(vi_dot_quarter(acc.q[i], x.q[i], y.q[i])); }
+VF_INLINE vf vi_float(vi x) { VF_EACH(vcvtq_f32_s32(x.q[i])); }
+VF_INLINE void vf_round_i16(int16_t *p, vf x) { VF_UNROLL for (int i = 0; i < 4; i++) vst1_s16(p + 4 * i, vmovn_s32(vcvtnq_s32_f32(x.q[i]))); }
 
 #else
 #include <math.h>
 #define VF_WIDE 0
+#define VF_HALVES 0
 typedef struct vf {
     float v[VF];
 } vf;
@@ -197,8 +274,53 @@ VF_INLINE vf vf_load_bf16(const void *p)
     memcpy(h, p, sizeof h);
     VF_EACH(m5_bf16_to_f32(h[i]));
 }
-VF_INLINE vf vf_load_i8(const void *p) { VF_EACH((float)((const int8_t *)p)[i]); }
+typedef struct vi {
+    int32_t v[VF];
+} vi;
+#define VI_EACH(expr) \
+    vi r; \
+    for (int i = 0; i < VF; i++) r.v[i] = (expr); \
+    return r
+VF_INLINE vi vi_zero(void) { VI_EACH(0); }
+VF_INLINE vi vi_load(const int16_t *p)
+{
+    vi r;
+    memcpy(r.v, p, sizeof r.v);
+    return r;
+}
+VF_INLINE void vi_store(int16_t *p, vi x) { memcpy(p, x.v, sizeof x.v); }
+VF_INLINE vi vi_load_i8(const void *p)
+{
+    int16_t t[2 * VF];
+    for (int i = 0; i < 2 * VF; i++) t[i] = ((const int8_t *)p)[i];
+    return vi_load(t);
+}
+VF_INLINE vi vi_pair(const int16_t *p)
+{
+    int32_t x;
+    memcpy(&x, p, sizeof x);
+    VI_EACH(x);
+}
+VF_INLINE vi vi_dot(vi acc, vi x, vi y)
+{
+    int16_t a[2 * VF], b[2 * VF];
+    vi_store(a, x);
+    vi_store(b, y);
+    VI_EACH(acc.v[i] + a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1]);
+}
+VF_INLINE vf vi_float(vi x) { VF_EACH((float)x.v[i]); }
+VF_INLINE void vf_round_i16(int16_t *p, vf x)
+{
+    for (int i = 0; i < VF; i++) {
+        const float t = x.v[i] + 12582912.0f; /* the integer in the low bits, ties to even */
+        uint32_t u;
+        memcpy(&u, &t, sizeof u);
+        p[i] = (int16_t)(uint16_t)u;
+    }
+}
 #endif
+/* vi_load: 32 numbers of 16 bits; vi_load_i8: of 8 bits, widened; vi_pair: two of them in every lane; vi_dot: acc[l] + x[2l] y[2l] + x[2l+1] y[2l+1],
+ * exact in 32 bits, as far as the callers' bounds go; vf_round_i16: lanes to the nearest integer (ties to even), |x| <= 32767. */
 
 /* Sums of one and of four vectors. */
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
