@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """m5-infer beside llama.cpp and its forks on the same GGUF files: alternating runs, medians, ratios, shares of what the machine can do.
 
-    bench/compare.py MODEL.gguf [MODEL.gguf ...] [--threads 2] [--rounds 3] [--depth 0,4096] [--out docs/bench]
+    bench/compare.py MODEL.gguf [MODEL.gguf ...] [--threads 2] [--rounds 3] [--depth 0,4096] [--kv q8_0] [--out docs/bench]
                      [--peer "llama.cpp=/path/to/llama-bench" --peer "ik_llama.cpp=/path/to/its/llama-bench -rtr 1"]
 
 Without --peer llama-bench is looked for on PATH and in the Python packages of this interpreter; --peer "" measures m5-infer alone. Every round runs each program once
@@ -42,7 +42,7 @@ def run(command):
 
 def ours(binary, model, a):
     out = json.loads(run([binary, "bench", "-m", model, "-t", str(a.threads), "-p", str(a.prompt), "-n", str(a.gen), "-d", ",".join(map(str, a.depth)), "-r", "1", "--json",
-                          "--quiet", *(["--isa", a.isa] if a.isa else [])]))
+                          "--quiet", "--kv", a.kv, *(["--isa", a.isa] if a.isa else [])]))
     return {(r["test"], r["depth"]): r["tokens_per_s"] for r in out["results"]}
 
 
@@ -57,7 +57,10 @@ def ceilings(binary, threads):
     return [c for c in out["ceilings"] if c["threads"] == threads][0]
 
 
-def traffic(binary, model):
+KV_SIZE = {"f16": 1, "bf16": 1, "f32": 2, "q8_0": 34 / 64}  # of f16
+
+
+def traffic(binary, model, kv_type):
     """Bytes that one decoded token moves besides KV, KV bytes a token of context, and weights that a prompt token multiplies."""
     d = json.loads(run([binary, "inspect", model, "--json", "--tensors"]))
     weights = macs = 0
@@ -67,7 +70,7 @@ def traffic(binary, model):
         weights += t["bytes"]
         if t["name"] != "head":  # a prompt computes the head for its last token only
             macs += t["shape"][0] * t["shape"][1]
-    return weights + 2 * d["memory"]["row_bytes"], d["memory"]["kv_bytes_per_token_f16"], macs
+    return weights + 2 * d["memory"]["row_bytes"], d["memory"]["kv_bytes_per_token_f16"] * KV_SIZE[kv_type], macs
 
 
 def parse_peer(text):
@@ -100,7 +103,7 @@ def measure(a, peers, model, fixed):
 
 def compare(a, peers, model):
     """Rows of one file: medians over the rounds, of ratios and shares too, since the machine's speed drifts from round to round."""
-    fixed = traffic(a.binary, model)
+    fixed = traffic(a.binary, model, a.kv)
     rounds = [measure(a, peers, model, fixed) for _ in range(a.rounds)]
     rows = []
     for test, depth in rounds[0]:
@@ -122,6 +125,7 @@ def main():
     ap.add_argument("--prompt", type=int, default=512)
     ap.add_argument("--gen", type=int, default=64)
     ap.add_argument("--depth", type=lambda s: [int(x) for x in s.split(",")], default=[0])
+    ap.add_argument("--kv", default="f16", choices=list(KV_SIZE), help="how m5-infer keeps keys and values (a peer is told in its command)")
     ap.add_argument("--isa", help="highest instruction set for m5-infer")
     ap.add_argument("--out", help="writes OUT.json and, with matplotlib, OUT.png")
     ap.add_argument("--append", action="store_true", help="keep the rows that OUT.json already has")
