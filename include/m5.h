@@ -77,6 +77,8 @@ typedef struct m5_engine_options {
     const int32_t *skip_layers;    /* [n_skip_layers] M5_SPEC_SKIP leaves these out; none = as calibrated, else every second of the middle half */
     int n_skip_layers;
     double draft_confidence;   /* both stop before a guess of less probability; 0 = as calibrated, else never */
+    const char *calibration_path; /* what `calibrate` measured of the model; NULL = look into calibration_dir */
+    const char *calibration_dir;  /* NULL = none */
     m5_spec_params spec; /* for requests that say nothing; sources 0 = M5_SPEC_AUTO. Requests cannot exceed its k nor use what it turns off */
 } m5_engine_options;
 

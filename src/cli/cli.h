@@ -55,6 +55,9 @@ typedef struct m5_cli_opts {
     bool all, special, user_text, jsonl, guesses;
     /* cache */
     bool bad;
+    /* calibrate, and who uses its record */
+    const char *calibration, *text;
+    int tokens;
     /* everywhere */
     bool verbose, quiet, help, version;
     m5_cli_list args; /* what is not an option */
@@ -70,7 +73,7 @@ typedef struct m5_cli_command {
 /* Order of the table in main.c; the option table names commands by these bits. */
 enum {
     CMD_SERVE = 1 << 0, CMD_RUN = 1 << 1, CMD_CHAT = 1 << 2, CMD_INSPECT = 1 << 3, CMD_BENCH = 1 << 4, CMD_LOGITS = 1 << 5, CMD_GENERATE = 1 << 6,
-    CMD_TOKENIZE = 1 << 7, CMD_DETOKENIZE = 1 << 8, CMD_RENDER = 1 << 9, CMD_CACHE = 1 << 10, CMD_ALL = (1 << 11) - 1
+    CMD_TOKENIZE = 1 << 7, CMD_DETOKENIZE = 1 << 8, CMD_RENDER = 1 << 9, CMD_CACHE = 1 << 10, CMD_CALIBRATE = 1 << 11, CMD_ALL = (1 << 12) - 1
 };
 extern const m5_cli_command m5_cli_commands[];
 extern const int m5_cli_n_commands;
@@ -90,9 +93,9 @@ int m5_cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int m5_cli_fail(const m5_error *err);
 
 /* load.c */
-/* What must outlive loading: the bar's place and the template's text. */
+/* What must outlive loading: the bar's place, the template's text, a folder's name. */
 typedef struct m5_cli_load {
-    char *template_text;
+    char *template_text, *calibration_dir;
     m5_ids skip_layers;
     int percent;
 } m5_cli_load;
@@ -122,5 +125,6 @@ int m5_cmd_debug_detokenize(const m5_cli_opts *o);
 int m5_cli_open_tokenizer(m5_tokenizer **t, const char *path); /* CLI_*; complains itself */
 int m5_cmd_cache(const m5_cli_opts *o);
 int m5_cmd_debug_render(const m5_cli_opts *o);
+int m5_cmd_calibrate(const m5_cli_opts *o);
 
 #endif

@@ -43,6 +43,7 @@ void m5_cli_load_deinit(m5_cli_load *load)
 {
     m5_free(load->template_text);
     m5_ids_free(&load->skip_layers);
+    m5_free(load->calibration_dir);
 }
 
 const char *m5_cli_bytes(char buf[32], uint64_t bytes)
@@ -141,6 +142,17 @@ int m5_cli_engine_options(m5_engine_options *out, const m5_cli_opts *o, m5_cli_l
     if (!rc && o->spec && m5_spec_parse(o->spec, &out->spec.sources, &bad)) rc = m5_cli_usage("--spec %s: %s", o->spec, bad.text);
     if (!rc) rc = kv_type(o->kv, o->f32, &out->kv_type);
     if (!rc) rc = one_thread_count(o->threads, &out->n_threads);
+    if (!o->calibration) {
+        m5_buf dir = {0};
+        if (out->cache_dir)
+            m5_buf_puts(&dir, out->cache_dir);
+        else
+            m5_cli_cache_dir(&dir);
+        load->calibration_dir = dir.n ? m5_buf_take(&dir) : NULL;
+        m5_buf_free(&dir);
+    }
+    out->calibration_dir = load->calibration_dir;
+    out->calibration_path = o->calibration && *o->calibration ? o->calibration : NULL;
     if (rc || !o->chat_template) return rc;
     m5_error err = {0};
     size_t n;

@@ -82,6 +82,14 @@ const m5_cli_command m5_cli_commands[] = {
      "  m5-infer cache clear                  remove everything; --bad: only unfinished and damaged files\n\n"
      "A server that runs meanwhile is not disturbed: what is gone is computed again.\n",
      m5_cmd_cache},
+    {"calibrate", "MODEL", "measure what a model does without some of its layers",
+     "Finds out which of its own layers guess the model's next tokens best and fastest, and what it loses when layers are left out for good. The record is\n"
+     "kept beside the model's prompt state.\n\n"
+     "  m5-infer calibrate model.gguf                       on the model's own answers, about a minute for a small model\n"
+     "  m5-infer calibrate model.gguf --tokens 4096         with less noise\n"
+     "  m5-infer calibrate model.gguf --text notes.txt      on a text of yours\n"
+     "  m5-infer calibrate model.gguf --calibration m.rec   in a file of your choice\n",
+     m5_cmd_calibrate},
 };
 const int m5_cli_n_commands = sizeof(m5_cli_commands) / sizeof(m5_cli_commands[0]);
 

@@ -30,13 +30,14 @@ typedef struct option {
 enum {
     ENGINE = CMD_SERVE | CMD_RUN | CMD_CHAT,
     FORWARD = ENGINE | CMD_BENCH | CMD_LOGITS | CMD_GENERATE,
-    ONE_MODEL = FORWARD | CMD_INSPECT | CMD_TOKENIZE | CMD_DETOKENIZE | CMD_CACHE
+    ALONE = FORWARD | CMD_CALIBRATE, /* everything that computes */
+    ONE_MODEL = ALONE | CMD_INSPECT | CMD_TOKENIZE | CMD_DETOKENIZE | CMD_CACHE
 };
 
 static const option options[] = {
     {"model", 'm', OPT_STR, "PATH", AT(model), ONE_MODEL, GROUP_MODEL, 0, 0,
      "a .gguf file (of a split: any part), or a Hugging Face folder with safetensors"},
-    {"threads", 't', OPT_STR, "N", AT(threads), FORWARD & ~CMD_BENCH, GROUP_MODEL, 0, 0, "threads that compute (default: the usable cores)"},
+    {"threads", 't', OPT_STR, "N", AT(threads), ALONE & ~CMD_BENCH, GROUP_MODEL, 0, 0, "threads that compute (default: the usable cores)"},
     {"threads", 't', OPT_STR, "N,..", AT(threads), CMD_BENCH, GROUP_MODEL, 0, 0, "threads that compute; a list measures each (default: the usable cores)"},
     {"ctx", 'c', OPT_INT, "TOKENS", AT(ctx), ENGINE, GROUP_MODEL, 2, 1 << 28,
      "context of one sequence (default: the model's own, or what memory holds)"},
@@ -52,16 +53,19 @@ static const option options[] = {
      "memory for prompt state that outlives its request (default: a quarter of what is free, at most 8192; 0: keep none)"},
     {"cache-dir", 0, OPT_STR, "FOLDER", AT(cache_dir), ENGINE | CMD_GENERATE | CMD_CACHE, GROUP_MODEL, 0, 0,
      "keep prompt state on disk here, so that it survives a restart (serve's default: m5-infer/state in the user's cache folder; none: \"\")"},
+    {"cache-dir", 0, OPT_STR, "FOLDER", AT(cache_dir), CMD_CALIBRATE, GROUP_MODEL, 0, 0,
+     "the record is written here, beside the model's prompt state (default: m5-infer/state in the user's cache folder)"},
+    {"calibration", 0, OPT_STR, "FILE", AT(calibration), CMD_CALIBRATE, GROUP_MODEL, 0, 0, "write this file instead"},
     {"cache-disk", 0, OPT_INT, "MIB", AT(cache_disk_mib), ENGINE, GROUP_MODEL, 1, 1 << 30,
      "room for prompt state on disk (default: a tenth of what is free there, at most 16384)"},
     {"checkpoint-every", 0, OPT_INT, "TOKENS", AT(checkpoint_every), ENGINE, GROUP_MODEL, 16, 1 << 28,
      "a long prompt can be resumed at every multiple of this (default 512), beside message boundaries"},
     {"chunk", 0, OPT_INT, "ROWS", AT(chunk), FORWARD, GROUP_MODEL, 1, 8192,
      "prompt tokens computed in one pass, at most (default 512); the result does not depend on it"},
-    {"kv", 0, OPT_STR, "TYPE", AT(kv), FORWARD, GROUP_MODEL, 0, 0, "how keys and values are kept: f16 (default), bf16, f32, q8_0"},
-    {"isa", 0, OPT_STR, "NAME", AT(isa), FORWARD | CMD_INSPECT, GROUP_MODEL, 0, 0, "highest instruction set to use: auto (default), ref, avx2, avx512, amx, neon"},
-    {"f32", 0, OPT_FLAG, NULL, AT(f32), FORWARD, GROUP_MODEL, 0, 0, "reference arithmetic: activations, keys and values stay 32-bit floats (slow)"},
-    {"no-repack", 0, OPT_FLAG, NULL, AT(no_repack), FORWARD, GROUP_MODEL, 0, 0, "use the weights as the file lays them out: loads faster, runs slower"},
+    {"kv", 0, OPT_STR, "TYPE", AT(kv), ALONE, GROUP_MODEL, 0, 0, "how keys and values are kept: f16 (default), bf16, f32, q8_0"},
+    {"isa", 0, OPT_STR, "NAME", AT(isa), ALONE | CMD_INSPECT, GROUP_MODEL, 0, 0, "highest instruction set to use: auto (default), ref, avx2, avx512, amx, neon"},
+    {"f32", 0, OPT_FLAG, NULL, AT(f32), ALONE, GROUP_MODEL, 0, 0, "reference arithmetic: activations, keys and values stay 32-bit floats (slow)"},
+    {"no-repack", 0, OPT_FLAG, NULL, AT(no_repack), ALONE, GROUP_MODEL, 0, 0, "use the weights as the file lays them out: loads faster, runs slower"},
     {"spec", 0, OPT_STR, "LIST", AT(spec), ENGINE | CMD_GENERATE, GROUP_MODEL, 0, 0,
      "where drafts of coming tokens come from: auto (default; debug: off), off, or a list of ngram, mtp, model, exit, skip; never changes the output"},
     {"draft-model", 0, OPT_STR, "PATH", AT(draft_model), ENGINE | CMD_GENERATE, GROUP_MODEL, 0, 0, "a smaller model of the same vocabulary that drafts (source: model)"},
@@ -133,7 +137,9 @@ static const option options[] = {
     {"ceilings", 0, OPT_FLAG, NULL, AT(ceilings), CMD_BENCH, GROUP_COMMAND, 0, 0, "measure what the machine can do: memory bandwidth and integer peak; needs no model"},
     {"guesses", 0, OPT_FLAG, NULL, AT(guesses), CMD_GENERATE, GROUP_COMMAND, 0, 0, "instead of the ids print how good the guesses of each source of drafts are"},
     {"csv", 0, OPT_FLAG, NULL, AT(csv), CMD_BENCH, GROUP_COMMAND, 0, 0, "comma-separated values"},
-    {"json", 0, OPT_FLAG, NULL, AT(json), CMD_BENCH | CMD_INSPECT | CMD_CACHE, GROUP_COMMAND, 0, 0, "JSON"},
+    {"text", 0, OPT_STR, "FILE", AT(text), CMD_CALIBRATE, GROUP_COMMAND, 0, 0, "measure on this text (default: the model's own answers to a few questions)"},
+    {"tokens", 'n', OPT_INT, "N", AT(tokens), CMD_CALIBRATE, GROUP_COMMAND, 16, 1 << 20, "tokens to measure at (default 512)"},
+    {"json", 0, OPT_FLAG, NULL, AT(json), CMD_BENCH | CMD_INSPECT | CMD_CACHE | CMD_CALIBRATE, GROUP_COMMAND, 0, 0, "JSON"},
     {"tensors", 0, OPT_FLAG, NULL, AT(tensors), CMD_INSPECT, GROUP_COMMAND, 0, 0, "list every matrix"},
 
     {"ids", 0, OPT_STR, "5,6,7", AT(ids), CMD_LOGITS | CMD_GENERATE | CMD_DETOKENIZE, GROUP_COMMAND, 0, 0, "token ids, separated by commas or blanks"},
