@@ -79,6 +79,7 @@ typedef struct m5_engine_options {
     double draft_confidence;   /* both stop before a guess of less probability; 0 = as calibrated, else never */
     const char *calibration_path; /* what `calibrate` measured of the model; NULL = look into calibration_dir */
     const char *calibration_dir;  /* NULL = none */
+    double lossy_layer_skip;      /* leave out as many layers as that record has with a mean KL of at most this; 0 = none. Needs the record */
     m5_spec_params spec; /* for requests that say nothing; sources 0 = M5_SPEC_AUTO. Requests cannot exceed its k nor use what it turns off */
 } m5_engine_options;
 
@@ -98,6 +99,14 @@ const struct m5_config *m5_engine_config(const m5_engine *e);
 int m5_engine_n_ctx(const m5_engine *e);
 const char *m5_engine_model_id(const m5_engine *e); /* short name for /v1/models */
 
+/* Layers left out by wish: the output is not the model's own. Figures as calibrated, over the whole model's; with nothing left out 0, 0, 1, 1. */
+typedef struct m5_lossy_info {
+    double wanted_kl, kl, kl_p99; /* allowed mean KL; KL(whole || without) in nats, mean and 99th percentile of the tokens */
+    double top1, speed;           /* share of tokens with the same likeliest one; of plain decoding */
+    const int *layers;            /* [n_layers] left out */
+    int n_layers;
+} m5_lossy_info;
+
 /* The effective configuration, for people and for status pages. Strings are borrowed until close. */
 typedef struct m5_engine_info {
     const char *family, *format, *isa;
@@ -116,6 +125,7 @@ typedef struct m5_engine_info {
     int spec_k;                            /* longest draft */
     int spec_rows;                         /* drafted tokens in one step, over all sequences */
     uint64_t spec_bytes;                   /* memory for them */
+    const m5_lossy_info *lossy;            /* NULL = the whole model */
 } m5_engine_info;
 void m5_engine_get_info(const m5_engine *e, m5_engine_info *out);
 
@@ -228,6 +238,7 @@ typedef struct m5_engine_status {
     bool busy;
     uint64_t n_draft, n_draft_accepted, n_draft_by[M5_SPEC_SOURCES], n_draft_accepted_by[M5_SPEC_SOURCES];
     uint64_t n_steps;        /* forwards */
+    int n_layers_left_out;
     uint64_t n_state_copies; /* pages and recurrent rows that were copied */
     /* kept prompt state */
     uint64_t cache_bytes, n_cache_nodes, n_cache_checkpoints, n_cache_lookups, n_cache_hits, n_cache_hit_tokens, n_cache_evicted_bytes;

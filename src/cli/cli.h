@@ -12,6 +12,8 @@
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_TEMPLATE = 3 };
 enum { CLI_MAX_LIST = 64 };
 
+struct m5_model;
+
 typedef struct m5_cli_list {
     const char *items[CLI_MAX_LIST + 1]; /* NULL-terminated */
     int n;
@@ -57,6 +59,7 @@ typedef struct m5_cli_opts {
     bool bad;
     /* calibrate, and who uses its record */
     const char *calibration, *text;
+    double lossy_layer_skip;
     int tokens;
     /* everywhere */
     bool verbose, quiet, help, version;
@@ -102,6 +105,8 @@ typedef struct m5_cli_load {
 void m5_cli_load_deinit(m5_cli_load *load);
 int m5_cli_engine_options(m5_engine_options *out, const m5_cli_opts *o, m5_cli_load *load); /* CLI_*; *load is set in any case */
 int m5_cli_open_engine(m5_engine **out, const m5_cli_opts *o);                             /* CLI_*; complains itself */
+/* For commands that open the model alone: leaves out what --lossy-layer-skip asks for. A warning names them. */
+int m5_cli_leave_out(struct m5_model *m, const m5_engine_options *eo, m5_error *err);
 void m5_cli_sampling(m5_sampling *s, const m5_cli_opts *o); /* what the user left open is below 0: m5_engine_fill_sampling */
 void m5_cli_clear_line(void); /* wipes a progress bar on a terminal */
 /* A number of bytes for people: "512 MiB", "1.5 GiB". */

@@ -151,7 +151,7 @@ static int open_bench(bench *b, const m5_engine_options *eo, int n_threads, int 
     };
     int rc = m5_model_open(&b->model, b->o->model, &mo, err);
     m5_cli_clear_line();
-    if (rc) return rc;
+    if (rc || (rc = m5_cli_leave_out(b->model, eo, err))) return rc;
     m5_cpu_settle_wait(m5_model_cpu(b->model)); /* measure what a running server has, not its first seconds */
     int n_vocab = m5_model_config(b->model)->n_vocab;
     b->n_threads = m5_pool_size(m5_cpu_pool(m5_model_cpu(b->model)));

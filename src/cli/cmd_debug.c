@@ -40,8 +40,8 @@ static int open_forward(forward *f, const m5_cli_opts *o, const char *command)
     if (rc) return rc;
     if (!o->model || !o->ids) return m5_cli_usage("--model and --ids are needed: m5-infer debug %s --model PATH --ids 5,6,7", command);
     rc = m5_cli_engine_options(&eo, o, &load);
-    m5_cli_load_deinit(&load);
-    if (rc || (rc = m5_cli_ints(&f->ids, "ids", o->ids, 0, INT32_MAX))) return rc;
+    if (!rc) rc = m5_cli_ints(&f->ids, "ids", o->ids, 0, INT32_MAX);
+    if (rc) goto out;
     f->chunk = o->chunk ? o->chunk : 512;
     m5_model_options mo = {
         .cpu = {.n_threads = eo.n_threads, .cpu_mask = eo.cpu_mask ? eo.cpu_mask : 0xffffffffu, .act_f32 = eo.act_f32},
@@ -49,14 +49,19 @@ static int open_forward(forward *f, const m5_cli_opts *o, const char *command)
         .max_batch_tok = f->chunk,
         .no_repack = eo.no_repack,
     };
-    if (m5_model_open(&f->model, o->model, &mo, &err) || m5_seq_new(&f->seq, f->model, &err)) return m5_cli_fail(&err);
+    if (m5_model_open(&f->model, o->model, &mo, &err) || m5_cli_leave_out(f->model, &eo, &err) || m5_seq_new(&f->seq, f->model, &err)) {
+        rc = m5_cli_fail(&err);
+        goto out;
+    }
     f->n_vocab = m5_model_config(f->model)->n_vocab;
     f->logits = m5_calloc(M5_MEM_SCRATCH, (size_t)f->n_vocab * (size_t)(o->all ? f->chunk : 1), sizeof(float));
     if (!f->logits) {
         m5_error_set(&err, M5_ERR_NOMEM, "out of memory for logits");
-        return m5_cli_fail(&err);
+        rc = m5_cli_fail(&err);
     }
-    return CLI_OK;
+out:
+    m5_cli_load_deinit(&load);
+    return rc;
 }
 
 static void close_forward(forward *f)

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/task.h"
+#include "server/metrics.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -124,6 +125,12 @@ int m5_cmd_debug_generate(const m5_cli_opts *o)
         m5_buf_printf(&out, "]");
         if (o->cache_dir) m5_buf_printf(&out, ",\"cached\":%d", m->usage.n_cached);
         if (o->spec) m5_buf_printf(&out, ",\"draft_n\":%d,\"draft_n_accepted\":%d", m->usage.n_draft, m->usage.n_draft_accepted);
+        m5_engine_info info;
+        m5_engine_get_info(e, &info);
+        if (info.lossy) {
+            m5_buf_puts(&out, ",\"lossy_layer_skip\":");
+            m5_lossy_write(&out, info.lossy);
+        }
         printf("{\"ids\":[%s}\n", out.p ? out.p : "]");
     }
     for (int i = 0; i < b.n; i++) {

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/task.h"
 #include "backend/cpu.h"
+#include "engine/calib.h"
 #include "kernels/kernels.h"
 
 #include <errno.h>
@@ -151,6 +152,7 @@ int m5_cli_engine_options(m5_engine_options *out, const m5_cli_opts *o, m5_cli_l
         load->calibration_dir = dir.n ? m5_buf_take(&dir) : NULL;
         m5_buf_free(&dir);
     }
+    out->lossy_layer_skip = o->lossy_layer_skip;
     out->calibration_dir = load->calibration_dir;
     out->calibration_path = o->calibration && *o->calibration ? o->calibration : NULL;
     if (rc || !o->chat_template) return rc;
@@ -172,6 +174,21 @@ int m5_cli_open_engine(m5_engine **out, const m5_cli_opts *o)
     if (!eo.n_parallel) eo.n_parallel = 1; /* one conversation: all memory is for its context */
     if (!rc && m5_engine_open(out, &eo, &err)) rc = m5_cli_fail(&err);
     m5_cli_load_deinit(&load);
+    return rc;
+}
+
+int m5_cli_leave_out(m5_model *m, const m5_engine_options *eo, m5_error *err)
+{
+    m5_calib *c = NULL;
+    const m5_calib_cut *cut;
+    if (!(eo->lossy_layer_skip > 0)) return 0;
+    int rc = m5_calib_open(&c, eo->calibration_path, eo->calibration_dir, m, err);
+    if (!rc) rc = m5_calib_leave_out(c, m, eo->lossy_layer_skip, &cut, err);
+    if (!rc && cut)
+        m5_log(M5_LOG_WARN, "lossy layer skip: %d of %d layers are left out, mean KL %.4f", cut->n_out, c->n_layer, cut->kl_mean);
+    else if (!rc)
+        m5_log(M5_LOG_WARN, "lossy layer skip: the calibration has nothing with a mean KL of %g or less, so no layer is left out", eo->lossy_layer_skip);
+    m5_free(c);
     return rc;
 }
 

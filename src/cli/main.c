@@ -84,7 +84,7 @@ const m5_cli_command m5_cli_commands[] = {
      m5_cmd_cache},
     {"calibrate", "MODEL", "measure what a model does without some of its layers",
      "Finds out which of its own layers guess the model's next tokens best and fastest, and what it loses when layers are left out for good. The record is\n"
-     "kept beside the model's prompt state.\n\n"
+     "kept beside the model's prompt state: drafts use it, and --lossy-layer-skip chooses from it.\n\n"
      "  m5-infer calibrate model.gguf                       on the model's own answers, about a minute for a small model\n"
      "  m5-infer calibrate model.gguf --tokens 4096         with less noise\n"
      "  m5-infer calibrate model.gguf --text notes.txt      on a text of yours\n"
@@ -101,6 +101,13 @@ static void on_listen(void *ctx, const char *host, int port)
 {
     const m5_cli_opts *o = ctx;
     if (!o->quiet) fprintf(stderr, "m5-infer %s: loading %s; http://%s:%d answers health checks meanwhile\n", M5_VERSION, o->model, host, port);
+}
+
+static void print_lossy(const m5_lossy_info *l)
+{
+    printf("  LOSSY     %d layer%s left out (--lossy-layer-skip %g)", l->n_layers, l->n_layers == 1 ? " is" : "s are", l->wanted_kl);
+    for (int k = 0; k < l->n_layers; k++) printf(k ? ", %d" : ": %d", l->layers[k]);
+    printf("\n            mean KL %.4f, %.1f %% the same likeliest token, %.2f x\n\n", l->kl, l->top1 * 100, l->speed);
 }
 
 static void on_ready(void *ctx, m5_engine *engine, const char *host, int port)
@@ -120,6 +127,7 @@ static void on_ready(void *ctx, m5_engine *engine, const char *host, int port)
            m5_engine_model_id(engine), i.family, i.format, (double)i.n_params / 1e9, i.n_threads, i.n_threads == 1 ? "" : "s", i.isa, i.n_ctx,
            i.n_ctx < i.n_ctx_train ? " (the model could more)" : "", i.n_parallel, i.n_queue, m5_cli_bytes(a, i.weight_bytes),
            m5_cli_bytes(b, i.state_bytes), m5_cli_bytes(c, i.memory_bytes), shown, port);
+    if (i.lossy) print_lossy(i.lossy);
     printf("Try:\n  curl http://%s:%d/v1/chat/completions -H 'Content-Type: application/json'%s \\\n"
            "    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"Why is the sky blue?\"}]}'\n\nCtrl-C stops the server.\n",
            shown, port, o->api_key ? " -H \"Authorization: Bearer $M5_API_KEY\"" : "");

@@ -53,6 +53,7 @@ static int check_options(const m5_engine_options *o, m5_error *err)
         return m5_error_set(err, M5_ERR_ARG, "a list of %d layers to leave out", o->n_skip_layers);
     if (!(o->draft_confidence >= 0 && o->draft_confidence <= 1))
         return m5_error_set(err, M5_ERR_ARG, "a probability of %g is out of range (0 to 1)", o->draft_confidence);
+    if (!(o->lossy_layer_skip >= 0)) return m5_error_set(err, M5_ERR_ARG, "a mean KL of %g is out of range", o->lossy_layer_skip);
     if (o->n_queue < 0) return m5_error_set(err, M5_ERR_ARG, "queue of %d requests is out of range", o->n_queue);
     if (o->prefill_chunk < 0 || o->prefill_chunk > MAX_CHUNK)
         return m5_error_set(err, M5_ERR_ARG, "prefill chunk of %d rows is out of range (1 to %d)", o->prefill_chunk, MAX_CHUNK);
@@ -178,11 +179,14 @@ static void open_store(m5_engine *e, const m5_engine_options *o)
 {
     if (!o->cache_dir || o->no_cache) return;
     m5_error err = {0};
-    char text[512], fingerprint[17];
+    char text[512 + 4 * M5_MAX_LAYERS], fingerprint[17];
     const char *isa = m5_cpu_isa_name(m5_model_cpu(e->model));
-    snprintf(text, sizeof text, "%s|%s|%s|%d|%d|%d|%d", m5_model_weights(e->model)->fingerprint, M5_VERSION, isa, (int)o->act_f32, o->kv_type,
-             (int)m5_mtp_present(e->model), STATE_EPOCH);
-    snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)m5_hash64(text, strlen(text)));
+    size_t n = (size_t)snprintf(text, 512, "%s|%s|%s|%d|%d|%d|%d", m5_model_weights(e->model)->fingerprint, M5_VERSION, isa, (int)o->act_f32,
+                                o->kv_type, (int)m5_mtp_present(e->model), STATE_EPOCH);
+    /* Without some layers it is another model. */
+    for (int i = 0; i < e->lossy.n_layers && n < sizeof text - 1; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%d", i ? "," : "|without ", e->lossy.layers[i]);
+    snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)m5_hash64(text, n < sizeof text ? n : sizeof text - 1));
     uint64_t budget = o->cache_disk_bytes, most = (uint64_t)16 << 30;
     if (!budget) {
         m5_dir_make(o->cache_dir, 0700, NULL);
@@ -198,6 +202,35 @@ static void open_store(m5_engine *e, const m5_engine_options *o)
     m5_store_stats st;
     m5_store_get_stats(e->store, &st);
     m5_log(M5_LOG_INFO, "prompt cache: up to %.0f MiB in %s; %.0f MiB there for this model", mib(budget), o->cache_dir, mib(st.bytes));
+}
+
+/* The record of a calibration, and the layers that stay out for it. */
+static int open_calib(m5_engine *e, const m5_engine_options *o, m5_error *err)
+{
+    const m5_calib_cut *cut = NULL;
+    m5_lossy_info *i = &e->lossy;
+    int rc = m5_calib_open(&e->calib, o->calibration_path, o->calibration_dir, e->model, err);
+    if (rc || !(o->lossy_layer_skip > 0)) return rc;
+    if ((rc = m5_calib_leave_out(e->calib, e->model, o->lossy_layer_skip, &cut, err))) return rc;
+    *i = (m5_lossy_info){.wanted_kl = o->lossy_layer_skip, .top1 = 1, .speed = 1, .layers = e->lossy_layers};
+    e->info.lossy = i;
+    if (!cut) {
+        m5_log(M5_LOG_WARN, "lossy layer skip: the calibration has nothing with a mean KL of %g or less, so no layer is left out", o->lossy_layer_skip);
+        return 0;
+    }
+    for (int l = 0; l < e->calib->n_layer; l++)
+        if (m5_layer_in(&cut->out, l)) e->lossy_layers[i->n_layers++] = l;
+    i->kl = cut->kl_mean;
+    i->kl_p99 = cut->kl_p99;
+    i->top1 = cut->top1;
+    i->speed = cut->speed;
+    e->status.n_layers_left_out = i->n_layers;
+    m5_buf list = {0};
+    for (int l = 0; l < i->n_layers; l++) m5_buf_printf(&list, l ? ",%d" : "%d", i->layers[l]);
+    m5_log(M5_LOG_WARN, "lossy layer skip: %d of %d layers are left out (%s): mean KL %.4f, 99 %% below %.4f, %.1f %% the same token, %.2f x", i->n_layers,
+           e->calib->n_layer, list.p ? list.p : "", i->kl, i->kl_p99, i->top1 * 100, i->speed);
+    m5_buf_free(&list);
+    return 0;
 }
 
 /* Which layers draft for the whole model: the user's, else the usual ones. */
@@ -250,7 +283,7 @@ int m5_engine_open(m5_engine **out, const m5_engine_options *o, m5_error *err)
         rc = m5_error_set(err, M5_ERR_NOMEM, "out of memory");
         goto out;
     }
-    if ((rc = open_text(e, o, err))) goto out;
+    if ((rc = open_calib(e, o, err)) || (rc = open_text(e, o, err))) goto out;
     if (o->draft_model_path && e->spec.sources >> M5_SPEC_MODEL & 1)
         rc = m5_draft_model_open(&e->draft, o->draft_model_path, &mo, e->tokenizer, e->n_parallel, e->spec.max_k, err);
     if (rc || (rc = plan_self_drafts(e, o, self, err)) || (rc = m5_spec_attach(&e->spec, e->model, e->draft, self, e->n_parallel, err))) goto out;
@@ -315,6 +348,7 @@ void m5_engine_close(m5_engine *e)
     m5_chat_free(e->chat);
     m5_tokenizer_free(e->tokenizer);
     m5_model_close(e->model);
+    m5_free(e->calib);
     m5_free(e->model_id);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);

@@ -8,6 +8,7 @@
 
 #include "m5.h"
 
+#include "engine/calib.h"
 #include "engine/marks.h"
 #include "engine/prefix.h"
 #include "engine/replay.h"
@@ -78,6 +79,9 @@ struct m5_engine {
     m5_chat *chat;
     char *model_id;
     m5_engine_info info;
+    m5_calib *calib;            /* NULL = none */
+    m5_lossy_info lossy;
+    int lossy_layers[M5_MAX_LAYERS];
     int n_ctx, n_parallel, n_queue, prefill_chunk;
     int32_t end_ids[M5_ENGINE_MAX_END];
     int n_end_ids;

@@ -2,6 +2,8 @@
 /* OpenAI dialect, writing side: deltas -> server-sent events or one JSON body. May touch: base, text/tokenizer, turn.h. */
 #include "server/api_openai.h"
 
+#include "server/metrics.h"
+
 #include <string.h>
 
 /* "repetition" is vLLM's word for an answer that was ended because it looped; OpenAI has none. */
@@ -62,6 +64,16 @@ static void write_timings(m5_buf *out, const m5_usage *u)
                       m5_spec_source_name((m5_spec_source)s), u->n_draft_by[s], u->n_draft_accepted_by[s]);
     }
     m5_buf_puts(out, u->n_draft ? "}}" : "}");
+}
+
+/* Members at the end of an answer: how long it took, and whether it is the model's own. */
+static void write_measures(const m5_run_ctx *run, m5_buf *out, const m5_usage *u)
+{
+    m5_buf_puts(out, ",\"timings\":");
+    write_timings(out, u);
+    if (!run->lossy) return;
+    m5_buf_puts(out, ",\"lossy_layer_skip\":");
+    m5_lossy_write(out, run->lossy);
 }
 
 /* "token":"..","logprob":..,"bytes":[..] of one id. Bytes are exact where the text cannot be (half a character). */
@@ -199,8 +211,8 @@ static void chat_chunk(m5_run_ctx *run, m5_buf *out, const m5_delta *d)
     if (last) {
         m5_buf_printf(out, ",\"finish_reason\":\"%s\"", finish_name(run, d->finish, d->report->n_calls));
         write_report(run, out, d->report);
-        m5_buf_puts(out, "}],\"timings\":");
-        write_timings(out, d->usage);
+        m5_buf_puts(out, "}]");
+        write_measures(run, out, d->usage);
     } else {
         m5_buf_puts(out, ",\"finish_reason\":null}]");
     }
@@ -271,8 +283,7 @@ static int close_stream(m5_run_ctx *run, m5_buf *out)
         write_head(run, out, run->turn->chat ? "chat.completion.chunk" : "text_completion");
         m5_buf_puts(out, ",\"choices\":[],\"usage\":");
         write_usage(out, &run->total, run->n_reasoning);
-        m5_buf_puts(out, ",\"timings\":");
-        write_timings(out, &run->total);
+        write_measures(run, out, &run->total);
         m5_buf_puts(out, "}\n\n");
     }
     m5_buf_puts(out, "data: [DONE]\n\n");
@@ -283,8 +294,7 @@ static void write_tail(m5_run_ctx *run, m5_buf *out)
 {
     m5_buf_puts(out, "],\"usage\":");
     write_usage(out, &run->total, run->n_reasoning);
-    m5_buf_puts(out, ",\"timings\":");
-    write_timings(out, &run->total);
+    write_measures(run, out, &run->total);
     m5_buf_putc(out, '}');
 }
 
@@ -361,8 +371,8 @@ static void text_chunk(m5_run_ctx *run, m5_buf *out, int choice, m5_slice text, 
     if (end) {
         m5_buf_printf(out, ",\"finish_reason\":\"%s\"", finish_name(run, end->finish, 0));
         write_report(run, out, end->report);
-        m5_buf_puts(out, "}],\"timings\":");
-        write_timings(out, end->usage);
+        m5_buf_puts(out, "}]");
+        write_measures(run, out, end->usage);
     } else {
         m5_buf_puts(out, ",\"finish_reason\":null}]");
     }

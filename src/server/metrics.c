@@ -23,6 +23,7 @@ static const metric metrics[] = {
     {"m5_generated_tokens_total", true, false, AT(n_generated_tokens), "Tokens generated."},
     {"m5_draft_tokens_total", true, false, AT(n_draft), "Drafted tokens that were checked."},
     {"m5_draft_accepted_tokens_total", true, false, AT(n_draft_accepted), "Drafted tokens that were right."},
+    {"m5_lossy_layers", false, true, AT(n_layers_left_out), "Layers left out by --lossy-layer-skip."},
     {"m5_preemptions_total", true, false, AT(n_preempted), "Times that a request gave its memory to others and went on later."},
     {"m5_cache_bytes", false, false, AT(cache_bytes), "Bytes of kept prompt state in memory."},
     {"m5_cache_pages", false, false, AT(n_cache_nodes), "Pages of kept prompt state in memory."},
@@ -88,7 +89,7 @@ static void write_tag(m5_buf *out, const char *key, const char *tag)
 }
 
 /* How the model writes, and the rules that may act on an answer. Those that change it and are on by the operator's wish are listed as lossy. */
-static void write_rules(m5_buf *out, const m5_wire *wire, const m5_turn_policy *p)
+static void write_rules(m5_buf *out, const m5_wire *wire, const m5_turn_policy *p, bool layers_out)
 {
     static const char *const loops[] = {"off", "thought", "all"}, *const hints[] = {"off", "format", "auto"};
     static const char *const formats[] = {"deepseek", "none", "deepseek-legacy", "hidden"};
@@ -105,8 +106,27 @@ static void write_rules(m5_buf *out, const m5_wire *wire, const m5_turn_policy *
                                   : "off",
                   p->budget, p->common_limit ? "true" : "false", formats[p->reasoning], loops[p->loops]);
     m5_buf_printf(out, ",\"escape_hints\":\"%s\",\"auto_think\":\"%s\"},\"lossy\":[", hints[p->hints], p->needle ? "needle" : "off");
-    m5_buf_printf(out, "%s%s%s]", p->hints ? "\"escape_hints\"" : "", p->hints && p->loops == M5_LOOPS_ALL ? "," : "",
-                  p->loops == M5_LOOPS_ALL ? "\"loop_guard\"" : "");
+    const char *const lossy[] = {p->hints ? "escape_hints" : NULL, p->loops == M5_LOOPS_ALL ? "loop_guard" : NULL, layers_out ? "lossy_layer_skip" : NULL};
+    for (int i = 0, n = 0; i < 3; i++)
+        if (lossy[i]) m5_buf_printf(out, n++ ? ",\"%s\"" : "\"%s\"", lossy[i]);
+    m5_buf_putc(out, ']');
+}
+
+void m5_lossy_write(m5_buf *out, const m5_lossy_info *l)
+{
+    m5_buf_puts(out, "{\"layers\":[");
+    for (int i = 0; i < l->n_layers; i++) m5_buf_printf(out, i ? ",%d" : "%d", l->layers[i]);
+    m5_buf_puts(out, "],\"kl\":");
+    m5_json_write_real(out, l->kl);
+    m5_buf_puts(out, ",\"kl_p99\":");
+    m5_json_write_real(out, l->kl_p99);
+    m5_buf_puts(out, ",\"top1\":");
+    m5_json_write_real(out, l->top1);
+    m5_buf_puts(out, ",\"speed\":");
+    m5_json_write_real(out, l->speed);
+    m5_buf_puts(out, ",\"wanted_kl\":");
+    m5_json_write_real(out, l->wanted_kl);
+    m5_buf_putc(out, '}');
 }
 
 static void write_source_names(m5_buf *out, unsigned sources)
@@ -134,6 +154,10 @@ void m5_props_write(m5_buf *out, const m5_engine_info *i, const char *model_id, 
     m5_buf_printf(out, ",\"cache_ram_bytes\":%llu,\"cache_disk_bytes\":%llu,\"checkpoint_every\":%d,\"own_chat_template\":%s",
                   (unsigned long long)i->cache_ram_bytes, (unsigned long long)i->cache_disk_bytes, i->checkpoint_every,
                   i->own_template ? "true" : "false");
-    write_rules(out, wire, policy);
+    write_rules(out, wire, policy, i->lossy != NULL);
+    if (i->lossy) {
+        m5_buf_puts(out, ",\"lossy_layer_skip\":");
+        m5_lossy_write(out, i->lossy);
+    }
     m5_buf_puts(out, ",\"build_info\":\"m5-infer " M5_VERSION "\"}");
 }

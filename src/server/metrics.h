@@ -13,5 +13,7 @@ void m5_metrics_write(m5_buf *out, const m5_engine_status *st, uint64_t rss_byte
 bool m5_health_write(m5_buf *out, const m5_engine_status *st, uint64_t now_us);
 /* GET /props: what this server is and how it is set up. */
 void m5_props_write(m5_buf *out, const m5_engine_info *info, const char *model_id, const m5_wire *wire, const m5_turn_policy *policy);
+/* The object that names layers left out, in /props and in every answer. */
+void m5_lossy_write(m5_buf *out, const m5_lossy_info *l);
 
 #endif

@@ -301,7 +301,9 @@ static turn_run *run_new(m5_engine *e, m5_turn *t, const m5_dialect *dialect, m5
     turn_run *run = m5_calloc(M5_MEM_REQUEST, 1, sizeof *run);
     if (!run) return NULL;
     int n = t->n * (t->chat ? 1 : t->n_prompts);
-    run->ctx = (m5_run_ctx){.turn = t, .tok = m5_engine_tokenizer(e), .model_id = m5_engine_model_id(e), .plan = &run->plan};
+    m5_engine_info info;
+    m5_engine_get_info(e, &info);
+    run->ctx = (m5_run_ctx){.turn = t, .tok = m5_engine_tokenizer(e), .model_id = m5_engine_model_id(e), .plan = &run->plan, .lossy = info.lossy};
     run->ctx.choices = m5_calloc(M5_MEM_REQUEST, (size_t)n, sizeof *run->ctx.choices);
     run->requests = m5_calloc(M5_MEM_REQUEST, (size_t)n, sizeof(m5_request *));
     run->refs = m5_calloc(M5_MEM_REQUEST, (size_t)n, sizeof *run->refs);

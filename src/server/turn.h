@@ -156,6 +156,7 @@ struct m5_run_ctx {
     m5_usage total;  /* prompt tokens counted once per prompt, generated summed */
     int n_reasoning; /* of all choices */
     const m5_answer_plan *plan;
+    const m5_lossy_info *lossy; /* NULL = the whole model */
 };
 
 /* Runs t (takes ownership, also on error) and answers r through the dialect. Returns at once; the answer comes from the engine's events. */

@@ -12,5 +12,8 @@ if(Python3_FOUND)
   add_test(NAME e2e_answers COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/e2e/test_answers.py)
   set_tests_properties(e2e_answers PROPERTIES TIMEOUT 900 LABELS e2e ENVIRONMENT
                        "M5_BINARY=$<TARGET_FILE:m5-infer>;M5_PATIENCE=${patience};M5_EMULATOR=${CMAKE_CROSSCOMPILING_EMULATOR}")
+  add_test(NAME e2e_lossy COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/e2e/test_lossy.py)
+  set_tests_properties(e2e_lossy PROPERTIES TIMEOUT 600 LABELS e2e ENVIRONMENT
+                       "M5_BINARY=$<TARGET_FILE:m5-infer>;M5_PATIENCE=${patience};M5_EMULATOR=${CMAKE_CROSSCOMPILING_EMULATOR}")
 endif()
 m5_test(test_answer SOURCES unit/test_answer.c LIBS m5_server m5_text m5_base LABELS unit)

@@ -68,6 +68,16 @@ const char *m5_cpu_isa_name(const m5_cpu *c) { return c ? "fake" : ""; }
 size_t m5_model_kv_bytes_per_tok(const m5_model *m) { return m ? 1024 : 0; }
 size_t m5_model_row_bytes(const m5_model *m) { return m ? 4096 : 0; }
 
+m5_layer_set m5_layers_first(int n)
+{
+    (void)n;
+    return (m5_layer_set){0};
+}
+int m5_model_use_layers(m5_model *m, const m5_layer_set *set, m5_error *err)
+{
+    return m5_model_check_layers(m, set, err);
+}
+
 int m5_seq_new(m5_seq **out, m5_model *m, m5_error *err)
 {
     *out = m ? m5_calloc(M5_MEM_STATE, 1, sizeof(**out)) : NULL;

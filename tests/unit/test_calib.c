@@ -4,8 +4,10 @@
 
 #include "base/mem.h"
 #include "base/task.h"
+#include "m5.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include "t.h"
@@ -235,6 +237,164 @@ out:
     m5_model_close(m);
 }
 
+/* ---- layers left out by wish ---- */
+
+enum { N_PROMPT = 250, N_NEW = 24 };
+
+typedef struct answer {
+    pthread_mutex_t mu;
+    pthread_cond_t cv;
+    int32_t ids[N_NEW];
+    int n, n_cached;
+    bool done;
+} answer;
+
+static void on_event(void *ctx, const m5_event *ev)
+{
+    answer *a = ctx;
+    pthread_mutex_lock(&a->mu);
+    if (ev->kind == M5_EVENT_TOKEN && a->n < N_NEW) a->ids[a->n++] = ev->id;
+    if (ev->kind == M5_EVENT_DONE) {
+        a->n_cached = ev->usage.n_cached;
+        a->done = true;
+        pthread_cond_signal(&a->cv);
+    }
+    pthread_mutex_unlock(&a->mu);
+}
+
+static int32_t prompt[N_PROMPT];
+
+/* One answer of an engine of its own; *n_left_out -1: the whole model was served. */
+static answer ask(const m5_engine_options *o, int *n_left_out)
+{
+    answer a = {.n = 0};
+    m5_engine *e = NULL;
+    m5_request *r = NULL;
+    m5_error err = {0};
+    m5_engine_info info;
+    pthread_mutex_init(&a.mu, NULL);
+    pthread_cond_init(&a.cv, NULL);
+    T_CHECK(m5_engine_open(&e, o, &err) == 0, "%s", err.text);
+    if (!e) return a;
+    m5_engine_get_info(e, &info);
+    *n_left_out = info.lossy ? info.lossy->n_layers : -1;
+    m5_gen_params p = {.ids = prompt, .n_ids = N_PROMPT, .max_tokens = N_NEW, .ignore_eos = true};
+    m5_sampling_default(&p.sampling);
+    p.sampling.temperature = 0;
+    pthread_mutex_lock(&a.mu);
+    a.done = m5_engine_submit(e, &p, on_event, &a, &r, &err) != 0;
+    while (!a.done) pthread_cond_wait(&a.cv, &a.mu);
+    pthread_mutex_unlock(&a.mu);
+    m5_request_free(r);
+    m5_engine_close(e);
+    T_EQ_INT(a.n, N_NEW);
+    return a;
+}
+
+static bool same_answer(const answer *a, const int32_t *ids)
+{
+    return memcmp(a->ids, ids, sizeof a->ids) == 0;
+}
+
+/* The likeliest tokens of the model without some layers, by forwards alone. */
+static void greedy(m5_model *m, const m5_layer_set *rest, int32_t *out)
+{
+    m5_seq *s = NULL;
+    m5_error err = {0};
+    const int v = m5_model_config(m)->n_vocab;
+    float *x = m5_calloc(M5_MEM_SCRATCH, (size_t)v, sizeof *x);
+    T_EQ_INT(m5_model_use_layers(m, rest, &err), 0);
+    T_EQ_INT(m5_seq_new(&s, m, &err), 0);
+    for (int at = 0; at < N_PROMPT; at += 50) {
+        m5_run r = {.seq = s, .ids = prompt + at, .n_tok = 50, .n_out = 1};
+        T_CHECK(m5_model_forward(m, &r, 1, x, &err) == 0, "%s", err.text);
+    }
+    for (int i = 0; i < N_NEW && x; i++) {
+        out[i] = 0;
+        for (int k = 1; k < v; k++)
+            if (x[k] > x[out[i]]) out[i] = k;
+        m5_run r = {.seq = s, .ids = &out[i], .n_tok = 1, .n_out = 1};
+        T_CHECK(m5_model_forward(m, &r, 1, x, &err) == 0, "%s", err.text);
+    }
+    m5_seq_free(s);
+    m5_model_use_layers(m, NULL, NULL);
+    m5_free(x);
+}
+
+static void remove_all(const char *folder)
+{
+    char **names = NULL;
+    size_t n = 0;
+    if (m5_dir_list(&names, &n, folder, NULL)) return;
+    for (size_t i = 0; i < n; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        m5_file_remove(path, NULL);
+        m5_free(names[i]);
+    }
+    m5_free(names);
+}
+
+static void left_out(const char *name)
+{
+    char path[512];
+    m5_model *m = open_model(name);
+    m5_calib *c = NULL;
+    m5_error err = {0};
+    m5_engine *e = NULL;
+    int32_t whole[N_NEW], less[N_NEW];
+    int n = 0;
+    if (!m) return;
+    snprintf(path, sizeof path, "%s/models/%s", M5_TEST_DATA, name);
+    for (int i = 0; i < N_PROMPT; i++) prompt[i] = (i % 23 * 41 + i / 60) % m5_model_config(m)->n_vocab;
+    m5_engine_options o = {.model_path = path, .n_threads = 2, .n_parallel = 1, .cache_ram_bytes = 16 << 20, .cache_dir = dir, .cache_disk_bytes = 64 << 20,
+                           .checkpoint_every = 48, .calibration_dir = dir, .spec = {.k = 6}};
+    o.lossy_layer_skip = 100;
+    T_EQ_INT(m5_engine_open(&e, &o, &err), M5_ERR_NOTFOUND);
+    T_CHECK(strstr(err.text, "m5-infer calibrate"), "%s", err.text);
+    T_CHECK(m5_calibrate(&c, m, &(m5_calibrate_options){.n_tok = 32}, &err) == 0, "%s", err.text);
+    if (!c || !c->n_cut) goto out;
+    m5_buf file = {0};
+    m5_calib_path(&file, dir, m5_model_weights(m)->fingerprint);
+    T_CHECK(m5_calib_save(c, file.p, m5_model_weights(m)->fingerprint, &err) == 0, "%s", err.text);
+    const m5_calib_cut *cut = &c->cuts[c->n_cut - 1];
+    m5_layer_set rest = m5_layers_first(c->n_layer);
+    for (int l = 0; l < c->n_layer; l++)
+        if (m5_layer_in(&cut->out, l)) m5_layer_put(&rest, l, false);
+    greedy(m, NULL, whole);
+    greedy(m, &rest, less);
+    T_CHECK(memcmp(whole, less, sizeof less) != 0, "%s: the test needs answers that differ", name);
+    answer a = ask(&o, &n);
+    T_CHECK(n == cut->n_out && same_answer(&a, less), "%s: %d layers left out, not the answer of the model without them", name, n);
+    a = ask(&o, &n);
+    T_CHECK(a.n_cached > 0 && same_answer(&a, less), "%s: %d tokens of kept state", name, a.n_cached);
+    m5_engine_options other = o; /* state of the model without layers is nothing to the whole one, nor the other way */
+    other.lossy_layer_skip = 0;
+    a = ask(&other, &n);
+    T_CHECK(n == -1 && a.n_cached == 0 && same_answer(&a, whole), "%s: the whole model, %d tokens of another's state", name, a.n_cached);
+    other.lossy_layer_skip = 1e-12;
+    a = ask(&other, &n);
+    T_CHECK(n == 0 && a.n_cached > 0 && same_answer(&a, whole), "%s: nothing is so close to the whole model", name);
+    if (c->n_cut > 1) {
+        other.lossy_layer_skip = c->cuts[0].kl_mean;
+        a = ask(&other, &n);
+        T_CHECK(n == 1 && a.n_cached == 0, "%s: %d layers left out, %d tokens of another set's state", name, n, a.n_cached);
+    }
+    /* other threads, chunks and drafts: the same bits within the mode */
+    other = (m5_engine_options){.model_path = path, .n_threads = 1, .n_parallel = 2, .prefill_chunk = 7, .no_cache = true, .calibration_path = file.p,
+                                .lossy_layer_skip = 100, .spec = {.sources = M5_SPEC_OFF}};
+    a = ask(&other, &n);
+    T_CHECK(n == cut->n_out && same_answer(&a, less), "%s: one thread, no drafts", name);
+    other.spec = (m5_spec_params){.k = 4, .fixed = true};
+    a = ask(&other, &n);
+    T_CHECK(same_answer(&a, less), "%s: always drafts", name);
+    m5_buf_free(&file);
+out:
+    remove_all(dir);
+    m5_free(c);
+    m5_model_close(m);
+}
+
 int main(void)
 {
     m5_log_set_level(M5_LOG_ERROR);
@@ -246,6 +406,8 @@ int main(void)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) family(names[i]);
     true_figures("qwen3_5");
     true_figures("gemma4");
+    static const char *const served[] = {"qwen3_5", "qwen3_5_mtp", "gemma4", "smollm2"};
+    for (size_t i = 0; i < sizeof served / sizeof served[0]; i++) left_out(served[i]);
     rmdir(dir);
     return t_done();
 }
