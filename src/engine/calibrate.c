@@ -31,7 +31,7 @@ enum {
     PART = 4,           /* singles and tries: a PART-th of the places */
     ROUNDS = 5,         /* of timing; the best counts, as others only take time away */
     STEPS = 4,
-    MAX_K = 8           /* longer chains compute their rows too often */
+    MAX_K = M5_SELF_MAX_K
 };
 /* Beyond, a text is no longer the model's; there is nothing to choose from. */
 static const double KL_END = 1.5;

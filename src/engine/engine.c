@@ -233,11 +233,26 @@ static int open_calib(m5_engine *e, const m5_engine_options *o, m5_error *err)
     return 0;
 }
 
-/* Which layers draft for the whole model: the user's, else the usual ones. */
+/* What a calibration chose of the layers in use. Without some of them its share of right guesses is another model's. */
+static void take_calibrated(const m5_engine *e, m5_self_variant v, m5_self_draft *d)
+{
+    const m5_layer_set *used = m5_model_layers(e->model);
+    m5_self_draft c = m5_calib_self_draft(e->calib, v);
+    for (int w = 0; w < M5_LAYER_WORDS; w++) c.layers.bits[w] &= used->bits[w];
+    if (m5_model_check_layers(e->model, &c.layers, NULL)) return;
+    if (memcmp(&c.layers, used, sizeof *used) == 0) c = (m5_self_draft){0}; /* guesses would cost what they save */
+    if (e->lossy.n_layers) c.accept = 0;
+    *d = c;
+}
+
+/* Which layers draft for the whole model: the user's, else those of a calibration, else the usual ones. */
 static int plan_self_drafts(const m5_engine *e, const m5_engine_options *o, m5_self_draft *self, m5_error *err)
 {
     int rc = 0;
-    for (int v = 0; v < M5_SELF_VARIANTS; v++) self[v] = (m5_self_draft){.layers = m5_self_default(e->model, (m5_self_variant)v)};
+    for (int v = 0; v < M5_SELF_VARIANTS; v++) {
+        self[v] = (m5_self_draft){.layers = m5_self_default(e->model, (m5_self_variant)v)};
+        if (e->calib) take_calibrated(e, (m5_self_variant)v, &self[v]);
+    }
     if (o->exit_layer) {
         self[M5_SELF_EXIT] = (m5_self_draft){0};
         rc = m5_self_exit_after(&self[M5_SELF_EXIT].layers, e->model, o->exit_layer, err);

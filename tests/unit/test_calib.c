@@ -335,6 +335,33 @@ static void remove_all(const char *folder)
     m5_free(names);
 }
 
+/* A record decides whether self-drafts are used unasked, and they change no answer, with layers left out or not. */
+static void drafts(m5_calib *c, const m5_engine_options *like, const char *file, const char *fingerprint, const int32_t *whole, const int32_t *less)
+{
+    m5_engine_options o = *like;
+    m5_engine_info info;
+    m5_error err = {0};
+    int n = 0;
+    o.spec = (m5_spec_params){0};
+    o.lossy_layer_skip = 0;
+    for (int pays = 0; pays < 2; pays++) {
+        m5_engine *e = NULL;
+        c->chosen[M5_SELF_EXIT] = (m5_calib_choice){m5_layers_first(c->n_layer - 1), 0.05, 0.7, 3, pays ? 1.5 : 1.01};
+        T_CHECK(m5_calib_save(c, file, fingerprint, &err) == 0 && m5_engine_open(&e, &o, &err) == 0, "%s", err.text);
+        if (!e) return;
+        m5_engine_get_info(e, &info);
+        T_CHECK((info.spec_auto >> M5_SPEC_EXIT & 1) == (unsigned)pays && info.spec_sources >> M5_SPEC_EXIT & 1, "pays %d: sources %x", pays, info.spec_auto);
+        m5_engine_close(e);
+    }
+    for (int s = M5_SPEC_EXIT; s <= M5_SPEC_SKIP; s++)
+        for (int lossy = 0; lossy < 2; lossy++) {
+            o.lossy_layer_skip = lossy ? 100 : 0;
+            o.spec = (m5_spec_params){.sources = 1u << s, .k = 4, .fixed = true};
+            answer a = ask(&o, &n);
+            T_CHECK(same_answer(&a, lossy ? less : whole), "source %d, lossy %d: drafts changed the answer", s, lossy);
+        }
+}
+
 static void left_out(const char *name)
 {
     char path[512];
@@ -388,6 +415,7 @@ static void left_out(const char *name)
     other.spec = (m5_spec_params){.k = 4, .fixed = true};
     a = ask(&other, &n);
     T_CHECK(same_answer(&a, less), "%s: always drafts", name);
+    drafts(c, &other, file.p, m5_model_weights(m)->fingerprint, whole, less);
     m5_buf_free(&file);
 out:
     remove_all(dir);
