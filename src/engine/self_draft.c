@@ -15,6 +15,13 @@ static int count_layers(const m5_model *m, const m5_layer_set *set)
     return n;
 }
 
+bool m5_self_usable(const m5_model *m, const m5_layer_set *set)
+{
+    for (int w = 0; w < M5_LAYER_WORDS; w++)
+        if (set->bits[w] & ~m5_model_layers(m)->bits[w]) return false;
+    return m5_model_check_layers(m, set, NULL) == 0;
+}
+
 double m5_self_share(const m5_model *m, const m5_layer_set *set)
 {
     return (double)count_layers(m, set) / count_layers(m, m5_model_layers(m));

@@ -29,6 +29,8 @@ m5_layer_set m5_self_default(const m5_model *m, m5_self_variant v);
 /* The same from what a user names: the first n of the layers in use; all of them but list[0..n). Errors: M5_ERR_ARG. */
 int m5_self_exit_after(m5_layer_set *out, const m5_model *m, int n, m5_error *err);
 int m5_self_skip_list(m5_layer_set *out, const m5_model *m, const int32_t *list, int n, m5_error *err);
+/* Whether the model as it is used can guess with these layers. */
+bool m5_self_usable(const m5_model *m, const m5_layer_set *set);
 /* Share of the layers in use. */
 double m5_self_share(const m5_model *m, const m5_layer_set *set);
 

@@ -88,7 +88,7 @@ static int attach_self(m5_spec *sp, const m5_self_draft *self, size_t n, m5_erro
     unsigned exist = 0;
     for (int v = 0; v < M5_SELF_VARIANTS; v++) {
         sp->self[v] = self[v];
-        if (!(sp->sources & self_bit(v)) || m5_model_check_layers(sp->model, &self[v].layers, NULL)) continue;
+        if (!(sp->sources & self_bit(v)) || !m5_self_usable(sp->model, &self[v].layers)) continue;
         exist |= self_bit(v);
         if (!self[v].pays) sp->automatic &= ~self_bit(v) | sp->named;
         sp->self_share[v] = m5_self_share(sp->model, &self[v].layers);

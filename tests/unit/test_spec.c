@@ -336,6 +336,19 @@ static void test_self_choice(const char *path)
     m5_seq_free(seq);
     m5_free(logits);
     m5_spec_close(&sp);
+    /* Without its last layer the model has other sets, and layers that it does not use cannot guess. */
+    const int n_layer = m5_model_config(m)->n_layer;
+    self[M5_SELF_SKIP].layers = m5_layers_first(n_layer);
+    self[M5_SELF_EXIT].layers = m5_layers_first(1);
+    const m5_layer_set most = m5_layers_first(n_layer - 1);
+    T_EQ_INT(m5_model_use_layers(m, &most, &err), 0);
+    m5_spec_open(&sp, &(m5_spec_params){.k = 12}, 1);
+    T_EQ_INT(m5_spec_attach(&sp, m, NULL, self, 1, &err), 0);
+    T_CHECK(sp.sources >> M5_SPEC_EXIT & 1 && !(sp.sources >> M5_SPEC_SKIP & 1), "%x", sp.sources);
+    T_CHECK(m5_self_share(m, &self[M5_SELF_EXIT].layers) == 1.0 / (n_layer - 1));
+    T_CHECK(m5_self_exit_after(&self[0].layers, m, n_layer - 1, &err) == M5_ERR_ARG && m5_self_exit_after(&self[0].layers, m, 0, &err) == M5_ERR_ARG);
+    T_CHECK(m5_self_skip_list(&self[0].layers, m, &n_layer, 1, &err) == M5_ERR_ARG && strstr(err.text, "cannot be left out"), "%s", err.text);
+    m5_spec_close(&sp);
     m5_model_close(m);
 }
 
