@@ -3,14 +3,20 @@
  *
  * vpmaddubsw multiplies unsigned codes by signed activations and adds pairs into 16 bits. Codes of 4 bits stay exact in 16 bits over a whole block
  * (8 quads x 2 x 15 x 127 = 30 480), so a block costs 8 multiplies, 8 adds and one widening; 5 bits over 4 quads (31 496), 6 bits over 2 (32 004).
- * Codes of 8 bits and table values are signed: |w| times the activation with w's sign, widened at once (2 x 128 x 127 = 32 512). The two halves of
- * a block are done one after the other for all tokens, so that eight registers hold the codes of all 16 rows and a broadcast of activations
- * serves both row halves: with one broadcast for each product the load ports were the limit (186 Gop/s against 247 for Q4_0). */
+ * Codes of 8 bits and table values are signed: |w| times the activation with w's sign, widened at once (2 x 128 x 127 = 32 512).
+ *
+ * What the processor runs out of is room: four vector operations and six instructions a cycle. So up to five tokens go through a block together, with
+ * both row halves of each in registers: a broadcast of activations serves two products, a register of codes two to five, and nothing else moves. */
 #include "kernels/kernels.h"
 #include "kernels/tile_read.h"
 
 #include <immintrin.h>
 
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE __m256i bcast_i32(const void *p)
@@ -68,44 +74,89 @@ INLINE int quads_in_16(m5_tile_kind kind)
     }
 }
 
-/* Codes of quads 4p .. 4p + 3 of one block and eight rows: unsigned, or signed for is_signed kinds. */
-INLINE void unpack_quads(m5_tile_kind kind, const uint8_t *c, int blk, int p, __m256i w[4])
+/* Groups of 8 blocks (neighbours in M5_TILE_KINDS), whose shifts depend on the block: each place that unpacks them has a case for each block, which
+ * makes the shifts constants. */
+INLINE bool by_8(m5_tile_kind kind)
+{
+    return kind >= M5_TILE_Q2_K && kind <= M5_TILE_IQ4_XS;
+}
+
+/* Codes of quad q of one block and eight rows: unsigned, or signed for is_signed kinds. */
+INLINE __m256i unpack_quad(m5_tile_kind kind, const uint8_t *c, int blk, int q)
 {
     const __m256i low = _mm256_set1_epi8(15), two = _mm256_set1_epi8(3);
-    const int half = blk / 4, pos = blk % 4;
-    for (int i = 0; i < 4; i++) {
-        const int q = 4 * p + i;
-        switch (kind) {
-        case M5_TILE_Q8_0:
-        case M5_TILE_MLX8_F16:
-        case M5_TILE_MLX8_BF16: w[i] = _mm256_xor_si256(chunk(c, blk * 8 + q), _mm256_set1_epi8(-128)); break;
-        case M5_TILE_Q5_0:
-        case M5_TILE_Q5_1:
-            w[i] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, blk * 5 + i), 4 * p), low),
-                                   _mm256_and_si256(bits_up(chunk(c, blk * 5 + 4), 4 - q), _mm256_set1_epi8(16)));
-            break;
-        case M5_TILE_Q4_K: w[i] = _mm256_and_si256(_mm256_srli_epi32(chunk(c, blk / 2 * 8 + q), blk % 2 * 4), low); break;
-        case M5_TILE_Q5_K:
-            w[i] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, 8 + blk / 2 * 8 + q), blk % 2 * 4), low),
-                                   _mm256_and_si256(bits_up(chunk(c, q), 4 - blk), _mm256_set1_epi8(16)));
-            break;
-        case M5_TILE_Q6_K:
-            w[i] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, half * 24 + (pos % 2 ? 16 + q : 2 * q)), pos / 2 * 4), low),
-                                   _mm256_and_si256(bits_up(chunk(c, half * 24 + 2 * q + 1), 4 - 2 * pos), _mm256_set1_epi8(48)));
-            break;
-        case M5_TILE_Q2_K: w[i] = _mm256_and_si256(_mm256_srli_epi32(chunk(c, half * 8 + q), 2 * pos), two); break;
-        case M5_TILE_Q3_K:
-            w[i] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, 8 + half * 8 + q), 2 * pos), two),
-                                   _mm256_and_si256(bits_up(chunk(c, q), 2 - blk), _mm256_set1_epi8(4)));
-            break;
-        default: w[i] = _mm256_and_si256(_mm256_srli_epi32(chunk(c, blk * 4 + i), 4 * p), low); break;
-        }
-        if (kind == M5_TILE_IQ4_NL || kind == M5_TILE_IQ4_XS || kind == M5_TILE_MXFP4) {
-            const int8_t *values = kind == M5_TILE_MXFP4 ? m5_mxfp4_values : m5_iq4_values;
-            const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)values));
-            w[i] = _mm256_shuffle_epi8(kind == M5_TILE_MXFP4 ? _mm256_add_epi8(table, _mm256_set1_epi8(16)) : table, w[i]);
-        }
+    const int half = blk / 4, pos = blk % 4, p = q / 4;
+    __m256i w;
+    switch (kind) {
+    case M5_TILE_Q8_0:
+    case M5_TILE_MLX8_F16:
+    case M5_TILE_MLX8_BF16: return _mm256_xor_si256(chunk(c, blk * 8 + q), _mm256_set1_epi8(-128));
+    case M5_TILE_Q5_0:
+    case M5_TILE_Q5_1:
+        return _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, blk * 5 + q % 4), 4 * p), low),
+                               _mm256_and_si256(bits_up(chunk(c, blk * 5 + 4), 4 - q), _mm256_set1_epi8(16)));
+    case M5_TILE_Q4_K: return _mm256_and_si256(_mm256_srli_epi32(chunk(c, blk / 2 * 8 + q), blk % 2 * 4), low);
+    case M5_TILE_Q5_K:
+        return _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, 8 + blk / 2 * 8 + q), blk % 2 * 4), low),
+                               _mm256_and_si256(bits_up(chunk(c, q), 4 - blk), _mm256_set1_epi8(16)));
+    case M5_TILE_Q6_K:
+        return _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, half * 24 + (pos % 2 ? 16 + q : 2 * q)), pos / 2 * 4), low),
+                               _mm256_and_si256(bits_up(chunk(c, half * 24 + 2 * q + 1), 4 - 2 * pos), _mm256_set1_epi8(48)));
+    case M5_TILE_Q2_K: return _mm256_and_si256(_mm256_srli_epi32(chunk(c, half * 8 + q), 2 * pos), two);
+    case M5_TILE_Q3_K:
+        return _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(chunk(c, 8 + half * 8 + q), 2 * pos), two),
+                               _mm256_and_si256(bits_up(chunk(c, q), 2 - blk), _mm256_set1_epi8(4)));
+    default: w = _mm256_and_si256(_mm256_srli_epi32(chunk(c, blk * 4 + q % 4), 4 * p), low); break;
     }
+    if (kind == M5_TILE_IQ4_NL || kind == M5_TILE_IQ4_XS || kind == M5_TILE_MXFP4) {
+        const int8_t *values = kind == M5_TILE_MXFP4 ? m5_mxfp4_values : m5_iq4_values;
+        const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)values));
+        w = _mm256_shuffle_epi8(kind == M5_TILE_MXFP4 ? _mm256_add_epi8(table, _mm256_set1_epi8(16)) : table, w);
+    }
+    return w;
+}
+
+/* The i-th quad to take: where one chunk holds quads q and q + 4 they follow each other. */
+INLINE int quad_at(m5_tile_kind kind, int i)
+{
+    switch (kind) {
+    case M5_TILE_Q4_0:
+    case M5_TILE_Q4_1:
+    case M5_TILE_Q5_0:
+    case M5_TILE_Q5_1:
+    case M5_TILE_IQ4_NL:
+    case M5_TILE_IQ4_XS:
+    case M5_TILE_MXFP4:
+    case M5_TILE_MLX4_F16:
+    case M5_TILE_MLX4_BF16: return i % 2 * 4 + i / 2;
+    default: return i;
+    }
+}
+
+/* All codes of a block. */
+INLINE void unpack_block(m5_tile_kind kind, const uint8_t *c, int blk, __m256i u[8][2])
+{
+#define UNPACK(b)                                                                                                                                    \
+    UNROLL for (int i = 0; i < 8; i++)                                                                                                               \
+    {                                                                                                                                                \
+        u[i][0] = unpack_quad(kind, c, b, quad_at(kind, i));                                                                                         \
+        u[i][1] = unpack_quad(kind, c + 32, b, quad_at(kind, i));                                                                                    \
+    }
+    if (!by_8(kind)) {
+        UNPACK(blk)
+        return;
+    }
+    switch (blk) {
+    case 0: UNPACK(0) break;
+    case 1: UNPACK(1) break;
+    case 2: UNPACK(2) break;
+    case 3: UNPACK(3) break;
+    case 4: UNPACK(4) break;
+    case 5: UNPACK(5) break;
+    case 6: UNPACK(6) break;
+    default: UNPACK(7) break;
+    }
+#undef UNPACK
 }
 
 /* The sum of codes times activations lacks this many (log2) times nsum; -1: nothing. MLX8: its codes came out 128 too low. */
@@ -125,7 +176,8 @@ INLINE int offset_bits(m5_tile_kind kind)
 
 typedef struct scales {
     __m256 d, m, dmin;
-    __m256i sc[2], mn[2]; /* sc: the scale in both 16-bit halves of a lane, for vpmaddwd; mn: 32 bits */
+    __m256i sc[2];   /* the scale in both 16-bit halves of a lane, for vpmaddwd */
+    __m256i off, mn; /* in the halves of a lane those of the halves of a block: scales times the offset of the codes; minimums */
 } scales;
 
 INLINE __m256i twice(__m256i v)
@@ -138,7 +190,7 @@ INLINE scales load_scales(m5_tile_kind kind, const uint8_t *head, int h, int blk
 {
     scales s;
     s.d = s.m = s.dmin = _mm256_setzero_ps();
-    s.sc[0] = s.sc[1] = s.mn[0] = s.mn[1] = _mm256_setzero_si256();
+    s.sc[0] = s.sc[1] = s.mn = s.off = _mm256_setzero_si256();
     const uint8_t *byte = head + 64 + 16 * blk + 8 * h, *pair = head + 64 + 32 * blk + 8 * h;
     head += 16 * h;
     switch (kind) {
@@ -169,14 +221,15 @@ INLINE scales load_scales(m5_tile_kind kind, const uint8_t *head, int h, int blk
         s.d = halves(head);
         s.sc[0] = twice(bytes_s(pair));
         s.sc[1] = twice(bytes_s(pair + 16));
+        s.off = _mm256_slli_epi16(_mm256_blend_epi16(s.sc[0], s.sc[1], 0xaa), offset_bits(kind));
         break;
     case M5_TILE_Q2_K:
         s.d = halves(head);
         s.dmin = halves(head + 32);
         for (int i = 0; i < 2; i++) {
-            const __m256i v = bytes_u(pair + 16 * i);
+            const __m256i v = bytes_u(pair + 16 * i), min = _mm256_srli_epi32(v, 4);
             s.sc[i] = twice(_mm256_and_si256(v, _mm256_set1_epi32(15)));
-            s.mn[i] = _mm256_srli_epi32(v, 4);
+            s.mn = i ? _mm256_or_si256(s.mn, _mm256_slli_epi32(min, 16)) : min;
         }
         break;
     default: s.d = halves(head + 32 * blk); break;
@@ -189,58 +242,123 @@ INLINE bool is_halves(m5_tile_kind kind)
     return kind == M5_TILE_Q6_K || kind == M5_TILE_Q3_K || kind == M5_TILE_Q2_K;
 }
 
-/* Half p of a block (four quads) of both row halves times one token: 16-bit sums where a whole block fits, else 32-bit sums. The broadcasts are
- * shared by the row halves: loads, not arithmetic, are what the processor runs out of. */
-INLINE void dot_quads(m5_tile_kind kind, const __m256i w[2][4], const scales s[2], const m5_tile_x *x, int64_t at, int p, __m256i dot[2])
+/* A block's integer dot products, added to the sums of sixteen rows. */
+INLINE void add_block(m5_tile_kind kind, __m256 r[2], __m256i dot[2], const scales s[2], const m5_tile_x *x, int64_t at)
 {
-    const int8_t *q = x->q + at * M5_TILE_BLOCK + 16 * p;
-    const __m256i one = _mm256_set1_epi16(1);
-    const int per_16 = quads_in_16(kind) < 4 ? quads_in_16(kind) : 4;
-    __m256i wide[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()}, sum[2] = {wide[0], wide[1]};
-    for (int i = 0; i < 4; i++) {
-        const __m256i b = bcast_i32(q + 4 * i);
-        for (int h = 0; h < 2; h++) {
-            if (is_signed(kind)) {
-                const __m256i m = _mm256_maddubs_epi16(_mm256_abs_epi8(w[h][i]), _mm256_sign_epi8(b, w[h][i]));
-                wide[h] = _mm256_add_epi32(wide[h], _mm256_madd_epi16(m, one));
-                continue;
-            }
-            const __m256i m = _mm256_maddubs_epi16(w[h][i], b);
-            sum[h] = i % per_16 == 0 ? m : _mm256_add_epi16(sum[h], m);
-            if (quads_in_16(kind) < 8 && (i + 1) % per_16 == 0) {
-                wide[h] = _mm256_add_epi32(wide[h], _mm256_madd_epi16(sum[h], is_halves(kind) ? s[h].sc[p] : one));
-            }
-        }
+    const int bits = offset_bits(kind);
+    const __m256 d = _mm256_set1_ps(x->d[at]), dsum = m5_tile_has_min(kind) ? _mm256_set1_ps(x->dsum[at]) : d;
+    __m256i off = _mm256_setzero_si256();
+    if (is_halves(kind)) {
+        /* Both sums of a token, 16 bits each, in one lane: the low half of one word and of the next. */
+        const uint8_t *n = (const uint8_t *)&x->nhalf[2 * at];
+        off = _mm256_blend_epi16(bcast_i32(n), bcast_i32(n + 2), 0xaa);
+    } else if (bits >= 0) {
+        off = _mm256_slli_epi32(bcast_i32(&x->nsum[at]), bits);
     }
+    UNROLL
     for (int h = 0; h < 2; h++) {
-        dot[h] = !is_signed(kind) && quads_in_16(kind) == 8 ? sum[h] : wide[h];
-        if (is_halves(kind) && offset_bits(kind) >= 0) {
-            /* |nhalf| <= 2032: half the offset times it fits 16 bits, and both halves of the lane add up to the offset. */
-            const __m256i off = _mm256_set1_epi16((int16_t)(x->nhalf[2 * at + p] * (1 << offset_bits(kind)) / 2));
-            dot[h] = _mm256_add_epi32(dot[h], _mm256_madd_epi16(off, s[h].sc[p]));
-        }
+        if (is_halves(kind) && bits >= 0)
+            dot[h] = _mm256_add_epi32(dot[h], _mm256_madd_epi16(off, s[h].off));
+        else if (kind == M5_TILE_MLX8_F16 || kind == M5_TILE_MLX8_BF16)
+            dot[h] = _mm256_sub_epi32(dot[h], off);
+        else if (bits >= 0)
+            dot[h] = _mm256_add_epi32(dot[h], off);
+        r[h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h]), _mm256_mul_ps(s[h].d, d), r[h]);
+        if (m5_tile_has_min(kind)) r[h] = _mm256_fmadd_ps(s[h].m, dsum, r[h]);
+        if (kind == M5_TILE_Q2_K) r[h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_madd_epi16(off, s[h].mn)), _mm256_mul_ps(s[h].dmin, d), r[h]);
     }
 }
 
-/* Both halves of a block together, added to the sum of eight rows. */
-INLINE __m256 add_block(m5_tile_kind kind, __m256 a, __m256i dot0, __m256i dot1, const scales *s, const m5_tile_x *x, int64_t at)
+/* sum += codes times four activations, for both row halves of one token. In assembly, because a compiler that sees the additions reorders them into
+ * trees, which hold all products of a block at once, in more registers than there are. */
+INLINE void mul_add(__m256i sum[2], const __m256i w[2], const int8_t *x)
 {
-    const int bits = offset_bits(kind);
-    const __m256 d = _mm256_mul_ps(s->d, _mm256_set1_ps(x->d[at]));
-    __m256i dot = !is_signed(kind) && quads_in_16(kind) == 8 ? _mm256_madd_epi16(_mm256_add_epi16(dot0, dot1), _mm256_set1_epi16(1))
-                                                             : _mm256_add_epi32(dot0, dot1);
-    if (bits >= 0 && !is_halves(kind)) {
-        const __m256i off = _mm256_slli_epi32(bcast_i32(&x->nsum[at]), bits);
-        dot = kind == M5_TILE_MLX8_F16 || kind == M5_TILE_MLX8_BF16 ? _mm256_sub_epi32(dot, off) : _mm256_add_epi32(dot, off);
+    __m256i b, t;
+    __asm__("vpbroadcastd %6, %2\n\t"
+            "vpmaddubsw %2, %4, %3\n\t"
+            "vpmaddubsw %2, %5, %2\n\t"
+            "vpaddw %3, %0, %0\n\t"
+            "vpaddw %2, %1, %1"
+            : "+x"(sum[0]), "+x"(sum[1]), "=&x"(b), "=&x"(t)
+            : "x"(w[0]), "x"(w[1]), "m"(*(const int8_t(*)[4])x));
+}
+/* The same for signed codes w = +-a: 32-bit sums. */
+INLINE void mul_add_signed(__m256i sum[2], const __m256i w[2], const __m256i a[2], const int8_t *x)
+{
+    const __m256i one = _mm256_set1_epi16(1);
+    __m256i b, t;
+    __asm__("vpbroadcastd %6, %2\n\t"
+            "vpsignb %4, %2, %3\n\t"
+            "vpsignb %5, %2, %2\n\t"
+            "vpmaddubsw %3, %7, %3\n\t"
+            "vpmaddubsw %2, %8, %2\n\t"
+            "vpmaddwd %9, %3, %3\n\t"
+            "vpmaddwd %9, %2, %2\n\t"
+            "vpaddd %3, %0, %0\n\t"
+            "vpaddd %2, %1, %1"
+            : "+x"(sum[0]), "+x"(sum[1]), "=&x"(b), "=&x"(t)
+            : "x"(w[0]), "x"(w[1]), "m"(*(const int8_t(*)[4])x), "x"(a[0]), "x"(a[1]), "x"(one));
+}
+
+/* How many tokens together: more sums than registers would be put down and picked up again. Of five tokens, kinds with 4 here take all at once. */
+INLINE int group_of(m5_tile_kind kind)
+{
+    return !is_signed(kind) && quads_in_16(kind) == 2 ? 3 : 4;
+}
+
+/* One block of n tokens (a constant, 1 .. 5) from token block `at` on, added to acc. Codes come from u (in the order of quad_at), or straight from
+ * the tile's chunks at c where no other group wants them. one_sum: of a single token, kept in registers by the caller; then acc is not used. */
+INLINE void add_group(m5_tile_kind kind, int n, __m256 *one_sum, float *acc, const uint8_t *c, int blk, const __m256i (*u)[2], const scales sc[2],
+                      const m5_tile_x *x, int64_t at)
+{
+    const __m256i one = _mm256_set1_epi16(1);
+    const int per_16 = quads_in_16(kind);
+    __m256i sum[5][2], wide[5][2];
+    const int8_t *xq = x->q + at * M5_TILE_BLOCK;
+    UNROLL
+    for (int i = 0; i < 8; i++) {
+        const int q = quad_at(kind, i);
+        __m256i w[2], a[2];
+        UNROLL
+        for (int h = 0; h < 2; h++) {
+            w[h] = u ? u[i][h] : unpack_quad(kind, c + 32 * h, blk, q);
+            a[h] = is_signed(kind) ? _mm256_abs_epi8(w[h]) : w[h];
+        }
+        UNROLL
+        for (int t = 0; t < n; t++) {
+            const int8_t *p = xq + t * M5_TILE_BLOCK + 4 * q;
+            if (is_signed(kind)) {
+                if (i == 0) wide[t][0] = wide[t][1] = _mm256_setzero_si256();
+                mul_add_signed(wide[t], w, a, p);
+                continue;
+            }
+            if (i % per_16 == 0) {
+                const __m256i b = bcast_i32(p);
+                sum[t][0] = _mm256_maddubs_epi16(w[0], b);
+                sum[t][1] = _mm256_maddubs_epi16(w[1], b);
+            } else {
+                mul_add(sum[t], w, p);
+            }
+            UNROLL
+            for (int h = 0; h < 2; h++) {
+                if ((i + 1) % per_16 != 0) continue;
+                const __m256i m = _mm256_madd_epi16(sum[t][h], is_halves(kind) ? sc[h].sc[i / 4] : one);
+                wide[t][h] = i < per_16 ? m : _mm256_add_epi32(wide[t][h], m);
+            }
+        }
     }
-    a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, a);
-    if (m5_tile_has_min(kind)) a = _mm256_fmadd_ps(s->m, _mm256_set1_ps(x->dsum[at]), a);
-    if (kind == M5_TILE_Q2_K) {
-        const __m256i min = _mm256_add_epi32(_mm256_mullo_epi32(s->mn[0], bcast_i32(&x->nhalf[2 * at])),
-                                             _mm256_mullo_epi32(s->mn[1], bcast_i32(&x->nhalf[2 * at + 1])));
-        a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(min), _mm256_mul_ps(s->dmin, _mm256_set1_ps(x->d[at])), a);
+    UNROLL
+    for (int t = 0; t < n; t++) {
+        if (one_sum) {
+            add_block(kind, one_sum, wide[t], sc, x, at);
+            continue;
+        }
+        float *a = acc + M5_TILE_ROWS * t;
+        __m256 r[2] = {_mm256_loadu_ps(a), _mm256_loadu_ps(a + 8)};
+        add_block(kind, r, wide[t], sc, x, at + t);
+        _mm256_storeu_ps(a, r[0]);
+        _mm256_storeu_ps(a + 8, r[1]);
     }
-    return a;
 }
 
 /* A few tokens read each tile once, and their activations again for every tile. Where both do not fit the first-level cache the weights push the
@@ -262,41 +380,85 @@ INLINE void prefetch_once(const uint8_t *group, int group_bytes, int blk, int gr
     for (int i = 0; i < step; i += M5_CHUNK_BYTES) _mm_prefetch((const char *)group + AHEAD_BYTES + blk * step + i, _MM_HINT_NTA);
 }
 
-/* n_tok is 1 (sums in registers) or 0 (any number; sums in memory, which the first-level cache holds). */
-INLINE void tile_int(m5_tile_kind kind, int group_blk, int n_tok, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *xp)
+INLINE void add_one(m5_tile_kind kind, __m256 sum[2], const m5_tile_shape *s, const uint8_t *tile, int blk, const m5_tile_x *x, int64_t at)
+{
+    const scales sc[2] = {load_scales(kind, tile, 0, blk), load_scales(kind, tile, 1, blk)};
+    add_group(kind, 1, sum, NULL, tile + s->head_bytes, blk, NULL, sc, x, at);
+}
+
+/* One token. */
+INLINE void tile_one(m5_tile_kind kind, int group_blk, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *xp)
+{
+    const m5_tile_x copy = *xp, *x = &copy;
+    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    for (int64_t g = 0, at = 0; g < s->n_group; g++, tile += s->group_bytes, at += group_blk) {
+        if (!by_8(kind)) {
+            for (int blk = 0; blk < group_blk; blk++) add_one(kind, sum, s, tile, blk, x, at + blk);
+            continue;
+        }
+        UNROLL
+        for (int blk = 0; blk < 8; blk++) add_one(kind, sum, s, tile, blk, x, at + blk);
+    }
+    _mm256_storeu_ps(acc, sum[0]);
+    _mm256_storeu_ps(acc + 8, sum[1]);
+}
+
+/* Two tokens and more: sums in memory, which the first-level cache holds. few: the number of tokens where it is a constant, one group. */
+INLINE void tile_some(m5_tile_kind kind, int group_blk, int few, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *xp)
 {
     const m5_tile_x copy = *xp, *x = &copy; /* the stores to acc cannot change a local copy: its pointers stay in registers */
-    const int n = n_tok ? n_tok : x->n_tok;
-    const bool once = n_tok != 1 && reads_once(s, n);
-    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-    __m256i first[M5_TILE_TOK][2]; /* of the first half of a block, while the second is computed */
-    for (int i = 0; i < 2 * n; i++) _mm256_storeu_ps(acc + 8 * i, sum[0]);
+    const int n = few ? few : x->n_tok;
+    const bool once = reads_once(s, n);
+    for (int i = 0; i < 2 * n; i++) _mm256_storeu_ps(acc + 8 * i, _mm256_setzero_ps());
     int64_t at = 0;
     for (int64_t g = 0; g < s->n_group; g++, tile += s->group_bytes) {
         for (int blk = 0; blk < group_blk; blk++, at += n) {
             if (once) prefetch_once(tile, s->group_bytes, blk, group_blk);
             const scales sc[2] = {load_scales(kind, tile, 0, blk), load_scales(kind, tile, 1, blk)};
-            __m256i w[2][4];
-            for (int h = 0; h < 2; h++) unpack_quads(kind, tile + s->head_bytes + 32 * h, blk, 0, w[h]);
-            for (int t = 0; t < n; t++) dot_quads(kind, w, sc, x, at + t, 0, first[t]);
-            for (int h = 0; h < 2; h++) unpack_quads(kind, tile + s->head_bytes + 32 * h, blk, 1, w[h]);
-            for (int t = 0; t < n; t++) {
-                __m256i second[2];
-                dot_quads(kind, w, sc, x, at + t, 1, second);
-                for (int h = 0; h < 2; h++) {
-                    float *a = acc + M5_TILE_ROWS * t + 8 * h;
-                    if (n_tok == 1)
-                        sum[h] = add_block(kind, sum[h], first[0][h], second[h], &sc[h], x, at);
-                    else
-                        _mm256_storeu_ps(a, add_block(kind, _mm256_loadu_ps(a), first[t][h], second[h], &sc[h], x, at + t));
-                }
+            const uint8_t *c = tile + s->head_bytes;
+            __asm__("" : : : "memory"); /* the sums are read where the last block put them: the compiler would keep them in a second place too */
+            if (few && !by_8(kind)) {
+                add_group(kind, few, NULL, acc, c, blk, NULL, sc, x, at);
+                continue;
             }
+            /* Signed codes are unpacked again for each group: as fast, and their magnitudes need not be kept. */
+            __m256i codes[8][2];
+            const __m256i(*u)[2] = NULL;
+            if (!is_signed(kind) || by_8(kind)) {
+                unpack_block(kind, c, blk, codes);
+                u = (const __m256i(*)[2])codes;
+            }
+            if (few) {
+                add_group(kind, few, NULL, acc, c, blk, u, sc, x, at);
+                continue;
+            }
+            int t = 0;
+            if (group_of(kind) == 3) {
+                for (; n - t == 3 || n - t > 4; t += 3) add_group(kind, 3, NULL, acc + M5_TILE_ROWS * t, c, blk, u, sc, x, at + t);
+            } else {
+                for (; n - t >= 4; t += 4) add_group(kind, 4, NULL, acc + M5_TILE_ROWS * t, c, blk, u, sc, x, at + t);
+            }
+            for (; n - t >= 2; t += 2) add_group(kind, 2, NULL, acc + M5_TILE_ROWS * t, c, blk, u, sc, x, at + t);
+            if (t < n) add_group(kind, 1, NULL, acc + M5_TILE_ROWS * t, c, blk, u, sc, x, at + t);
         }
     }
-    if (n_tok == 1) {
-        _mm256_storeu_ps(acc, sum[0]);
-        _mm256_storeu_ps(acc + 8, sum[1]);
-    }
+}
+
+INLINE void tile_int(m5_tile_kind kind, int group_blk, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)
+{
+    const int n = x->n_tok;
+    if (n == 1)
+        tile_one(kind, group_blk, acc, s, tile, x);
+    else if (n == 2 && !by_8(kind))
+        tile_some(kind, group_blk, 2, acc, s, tile, x);
+    else if (n == 3 && !by_8(kind))
+        tile_some(kind, group_blk, 3, acc, s, tile, x);
+    else if (n == 4 && !by_8(kind))
+        tile_some(kind, group_blk, 4, acc, s, tile, x);
+    else if (n == 5 && group_of(kind) == 4)
+        tile_some(kind, group_blk, 5, acc, s, tile, x);
+    else
+        tile_some(kind, group_blk, 0, acc, s, tile, x);
 }
 
 INLINE void column(m5_tile_kind kind, const uint8_t *g, int h, int k, __m256 w[2])
@@ -362,10 +524,7 @@ INLINE void tile_float(m5_tile_kind kind, float *acc, const m5_tile_shape *s, co
 #define TILE_INT(kind, blocks)                                                                                                                       \
     static void tile_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)                                             \
     {                                                                                                                                                \
-        if (x->n_tok == 1)                                                                                                                           \
-            tile_int(M5_TILE_##kind, blocks, 1, acc, s, tile, x);                                                                                    \
-        else                                                                                                                                         \
-            tile_int(M5_TILE_##kind, blocks, 0, acc, s, tile, x);                                                                                    \
+        tile_int(M5_TILE_##kind, blocks, acc, s, tile, x);                                                                                           \
     }
 #define TILE_FLOAT(kind)                                                                                                                             \
     static void tile_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)                                             \

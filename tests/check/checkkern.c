@@ -335,7 +335,7 @@ static void check_tiles(const tables *tab)
                     check_tile_case(tab, &cases[i], sizes[k], 5, 3, mode, extreme);
                 }
                 check_tile_case(tab, &cases[i], sizes[k], 16, 16, 0, extreme);
-                check_tile_case(tab, &cases[i], sizes[k], 16, 16, 1, extreme);
+                for (int n_tok = 2; n_tok <= M5_TILE_TOK; n_tok += 1 + n_tok / 6) check_tile_case(tab, &cases[i], sizes[k], 16, n_tok, 1, extreme);
             }
         }
         for (int n_tok = 1; n_tok <= 16; n_tok++) check_tile_case(tab, &cases[i], 2 * unit, 16, n_tok, 0, false);
