@@ -4,8 +4,8 @@
  *     checkspec MODEL [--prompts 50] [--tokens 512] [--max-k 8] [--parallel 8] [--draft-model D] [--spec LIST]
  *
  * Every prompt greedily and at temperature 0.8 with a seed; every source that the model has, every length of draft up to --max-k, as many drafts as
- * the source gives; then drafts made to order: always right, always wrong, by chance, wrong at each place in turn. Compared are token ids and the
- * bits of their log-probabilities. Prints a line for each source and length; exit status 1 when anything differs. */
+ * the source gives; then drafts made to order (--spec made: those alone): always right, always wrong, by chance, wrong at each place in turn.
+ * Compared are token ids and the bits of their log-probabilities. Prints a line for each source and length; exit status 1 when anything differs. */
 #include "m5.h"
 
 #include "base/mem.h"
@@ -224,6 +224,8 @@ int main(int argc, char **argv)
             o.n_threads = atoi(v);
         else if (!strcmp(argv[i], "--draft-model"))
             o.draft_model_path = v;
+        else if (!strcmp(argv[i], "--spec") && !strcmp(v, "made"))
+            wanted = 1u << M5_SPEC_SCRIPT;
         else if (strcmp(argv[i], "--spec") || m5_spec_parse(v, &wanted, &err))
             return usage();
     }
