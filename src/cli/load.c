@@ -72,7 +72,8 @@ static int isa_mask(const char *name, uint32_t *mask)
                  {"avx2", M5_ISA_AVX2},
                  {"avx512", M5_ISA_AVX2 | M5_ISA_AVX512},
                  {"amx", M5_ISA_AVX2 | M5_ISA_AVX512 | M5_ISA_AMX},
-                 {"neon", M5_ISA_NEON}};
+                 {"neon", M5_ISA_NEON},
+                 {"i8mm", M5_ISA_NEON | M5_ISA_I8MM}};
     *mask = 0;
     if (!name) return CLI_OK;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
@@ -80,7 +81,7 @@ static int isa_mask(const char *name, uint32_t *mask)
             *mask = table[i].mask;
             return CLI_OK;
         }
-    return m5_cli_usage("--isa %s is not known; auto, ref, avx2, avx512, amx and neon are", name);
+    return m5_cli_usage("--isa %s is not known; auto, ref, avx2, avx512, amx, neon and i8mm are", name);
 }
 
 static int kv_type(const char *name, bool f32, int *type)

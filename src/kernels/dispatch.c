@@ -49,17 +49,25 @@ uint32_t m5_isa_detect(void)
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 
-enum { HWCAP_DOT_PRODUCT = 1 << 20 };
+/* By number: older headers know neither. */
+enum { HAS_DOT_PRODUCT = 1 << 20, HAS2_I8MM = 1 << 13 };
 
 uint32_t m5_isa_detect(void)
 {
-    return getauxval(AT_HWCAP) & HWCAP_DOT_PRODUCT ? M5_ISA_NEON : 0;
+    if (!(getauxval(AT_HWCAP) & HAS_DOT_PRODUCT)) return 0;
+    return getauxval(AT_HWCAP2) & HAS2_I8MM ? M5_ISA_NEON | M5_ISA_I8MM : M5_ISA_NEON;
 }
 #elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+
+/* Every Apple Silicon core has the dot product, those from M2 on the matrix products too. */
 uint32_t m5_isa_detect(void)
 {
-    return M5_ISA_NEON;
-} /* every Apple Silicon core has the dot product */
+    int has = 0;
+    size_t size = sizeof has;
+    const bool i8mm = sysctlbyname("hw.optional.arm.FEAT_I8MM", &has, &size, NULL, 0) == 0 && has;
+    return i8mm ? M5_ISA_NEON | M5_ISA_I8MM : M5_ISA_NEON;
+}
 #else
 uint32_t m5_isa_detect(void)
 {
@@ -72,6 +80,7 @@ const char *m5_isa_name(uint32_t isa)
     if (isa & M5_ISA_AMX) return "amx-int8";
     if (isa & M5_ISA_AVX512) return "avx512-vnni";
     if (isa & M5_ISA_AVX2) return "avx2";
+    if (isa & M5_ISA_I8MM) return "neon-i8mm";
     if (isa & M5_ISA_NEON) return "neon-dotprod";
     return "ref";
 }
@@ -88,6 +97,8 @@ void m5_kernels_init(m5_kernels *k, uint32_t mask)
     if (k->isa & M5_ISA_AVX512) m5_kernels_avx512(k);
     if (k->isa & M5_ISA_AMX) m5_kernels_amx(k);
 #elif defined(__aarch64__)
+    if (!(k->isa & M5_ISA_NEON)) k->isa = 0;
     if (k->isa & M5_ISA_NEON) m5_kernels_neon(k);
+    if (k->isa & M5_ISA_I8MM) m5_kernels_i8mm(k);
 #endif
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel table: every inner loop of the CPU backend, filled with the scalar reference and overwritten by what the processor has.
- * Room: kernels/dispatch.c (flags, filling), ref.c (meaning of every slot), avx2.c, avx512.c, amx.c, neon.c (faster versions). May touch: nothing.
+ * Room: kernels/dispatch.c (flags, filling), ref.c (meaning of every slot), avx2.c, avx512.c, amx.c, neon.c, neon_i8mm.c (faster versions). May
+ * touch: nothing.
  *
  * Every slot has one fixed order of float operations (fused multiply-adds where it says fma), and every version follows it, so all
  * versions give the same bits. The table belongs to a backend; tests build several. */
@@ -15,6 +16,7 @@ enum {
     M5_ISA_AVX512 = 1u << 1,     /* AVX-512 F, BW, VL, DQ and VNNI */
     M5_ISA_AMX = 1u << 2,        /* 8-bit tiles: products of sixteen tokens; the rest is AVX-512 */
     M5_ISA_NEON = 1u << 8,       /* Advanced SIMD with dot product */
+    M5_ISA_I8MM = 1u << 9,       /* 8-bit matrix products: of several tokens; the rest is NEON */
     M5_ISA_ALL = 0xffffffffu
 };
 
@@ -51,7 +53,7 @@ typedef struct m5_kernels {
 
 /* What this processor and operating system offer. */
 uint32_t m5_isa_detect(void);
-/* "ref", "avx2", "avx512-vnni", "amx-int8", "neon-dotprod": the highest level in isa. */
+/* "ref", "avx2", "avx512-vnni", "amx-int8", "neon-dotprod", "neon-i8mm": the highest level in isa. */
 const char *m5_isa_name(uint32_t isa);
 /* Fills k with the best versions for isa & mask. */
 void m5_kernels_init(m5_kernels *k, uint32_t mask);
@@ -63,5 +65,6 @@ void m5_kernels_avx2_tile(m5_kernels *k);
 void m5_kernels_avx512(m5_kernels *k);
 void m5_kernels_amx(m5_kernels *k);
 void m5_kernels_neon(m5_kernels *k);
+void m5_kernels_i8mm(m5_kernels *k);
 
 #endif

@@ -2,7 +2,8 @@
 /* checkkern: packing against the formats' definition, the reference against double arithmetic, and every pointer that an instruction set changes
  * against the reference, bit for bit. Lists the levels that ran; with no level beyond the reference it still checks packing and reference.
  *   checkkern            all checks
- *   checkkern --bench    bytes per second and operations per second of every tile kind at every level */
+ *   checkkern --bench [TYPE]   bytes per second and operations per second of every tile kind at every level
+ *   checkkern --tile TYPE LEVEL N_IN N_TOK TIMES   one product, so many times, for counting instructions (tools/arm_count.py) */
 #include "check/wmat.h"
 #include "kernels/kernels.h"
 #include "t.h"
@@ -12,7 +13,8 @@
 
 enum { GUARD = 64, MAX_BLK = 512 };
 
-static const uint32_t levels[] = {0, M5_ISA_AVX2, M5_ISA_AVX2 | M5_ISA_AVX512, M5_ISA_AVX2 | M5_ISA_AVX512 | M5_ISA_AMX, M5_ISA_NEON};
+static const uint32_t levels[] = {
+    0, M5_ISA_AVX2, M5_ISA_AVX2 | M5_ISA_AVX512, M5_ISA_AVX2 | M5_ISA_AVX512 | M5_ISA_AMX, M5_ISA_NEON, M5_ISA_NEON | M5_ISA_I8MM};
 enum { N_LEVEL = sizeof levels / sizeof *levels };
 
 /* --- activations ---------------------------------------------------------------------------------------------------------------- */
@@ -413,6 +415,33 @@ static void bench(const tables *tab, const char *only)
     }
 }
 
+/* LEVEL as m5_isa_name has it. */
+static int run_tile(const tables *tab, char **arg)
+{
+    for (int i = 0; i < N_CASE; i++) {
+        for (int l = 0; l < N_LEVEL; l++) {
+            const int64_t n_in = atoll(arg[2]);
+            if (!tab->have[l] || strcmp(arg[0], m5_dtype_get(cases[i].type)->name) != 0 || strcmp(arg[1], m5_isa_name(tab->k[l].isa)) != 0) continue;
+            if (n_in < 1 || n_in > 1 << 16 || n_in % unit_of(&cases[i]) != 0 || atoi(arg[3]) < 1 || atoi(arg[3]) > M5_TILE_TOK) return 2;
+            wmat w;
+            m5_tile_shape s;
+            xbuf x;
+            float acc[M5_TILE_TOK * M5_TILE_ROWS];
+            w_make(&w, cases[i].type, M5_TILE_ROWS, n_in, cases[i].group, cases[i].scale_type, 5, false);
+            m5_tile_shape_of(&s, &w.m);
+            uint8_t *tile = aligned_alloc(64, (size_t)(s.tile_bytes + 63) / 64 * 64);
+            m5_tile_pack(&s, &w.m, 0, M5_TILE_ROWS, tile);
+            x_alloc(&x, s.n_group * s.group_blk, atoi(arg[3]));
+            for (int k = atoi(arg[4]); k > 0; k--) tab->k[l].tile[s.kind](acc, &s, tile, &x.x);
+            free(tile);
+            x_free(&x);
+            w_free(&w);
+            return 0;
+        }
+    }
+    return 2;
+}
+
 int main(int argc, char **argv)
 {
     tables tab;
@@ -426,6 +455,7 @@ int main(int argc, char **argv)
         bench(&tab, argc > 2 ? argv[2] : NULL);
         return 0;
     }
+    if (argc == 7 && strcmp(argv[1], "--tile") == 0) return run_tile(&tab, argv + 2);
     for (int l = 0; l < N_LEVEL; l++) {
         if (!tab.have[l]) continue;
         const char *level = m5_isa_name(tab.k[l].isa);

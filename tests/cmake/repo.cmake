@@ -9,7 +9,7 @@ endif()
 
 # Every header compiles alone.
 file(GLOB_RECURSE headers RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.h ${CMAKE_SOURCE_DIR}/include/*.h)
-list(FILTER headers EXCLUDE REGEX "kernels/avx512_block.h") # only for files built for that instruction set
+list(FILTER headers EXCLUDE REGEX "kernels/(avx512|neon)_block.h") # only for files built for that instruction set
 set(header_sources)
 foreach(h ${headers})
   string(MAKE_C_IDENTIFIER ${h} id)
