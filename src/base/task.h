@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads, clock, files and the operating system: the home of every call that is not plain C11 + POSIX threads, so that a port
- * touches this file alone. Room: base/task.c (pool, clock, CPU counts), base/file.c (mmap, read, atomic write, directories). */
+ * touches this file alone. Room: base/task.c (clock, threads), base/pool.c, base/machine.c (cores, memory), base/file.c (mmap, read, atomic write,
+ * directories). */
 #ifndef M5_BASE_TASK_H
 #define M5_BASE_TASK_H
 
@@ -24,8 +25,16 @@ void m5_pool_barrier(m5_pool *p);
 /* Splits [0, n) into pieces of at least grain, handed out dynamically; which worker runs a piece never changes its result. */
 void m5_pool_for(m5_pool *p, int64_t n, int64_t grain, m5_range_fn fn, void *ctx);
 
-/* Usable cores: affinity mask and cgroup quota respected, at least 1. Physical performance cores where the system tells. */
-int m5_cpu_count(void);
+/* Affinity mask and quota of the control group (version 1 or 2, also of the groups above) respected, at least 1. */
+typedef struct m5_cpus {
+    int n_usable; /* hardware threads that may run at the same time */
+    int n_fast;   /* the physical performance cores among them */
+} m5_cpus;
+m5_cpus m5_cpus_get(void);
+int m5_cpu_count(void); /* n_fast: how many threads compute when nobody says */
+/* From the files of another root than "" and for given CPUs; memory: the smaller of total and the control group's limit. For tests. */
+m5_cpus m5_cpus_in(const char *root, const bool *allowed, int n_cpu);
+uint64_t m5_memory_limit_in(const char *root, uint64_t total);
 uint64_t m5_time_us(void);    /* monotonic */
 int64_t m5_time_unix_ms(void);
 uint64_t m5_memory_total_bytes(void); /* of the machine or the cgroup, whichever is smaller */
