@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Pool of n_threads workers, of which the calling thread is number 0. Workers spin briefly for the next job, then sleep: an idle pool uses
- * no CPU. Thread: one caller at a time (the engine thread). */
+ * no CPU. With more threads than m5_cpus_get().n_usable they give way instead of spinning. Thread: one caller at a time (the engine thread). */
 typedef struct m5_pool m5_pool;
 typedef void (*m5_task_fn)(void *ctx, int worker, int n_workers);
 typedef void (*m5_range_fn)(void *ctx, int64_t begin, int64_t end, int worker);
@@ -24,6 +24,11 @@ void m5_pool_run(m5_pool *p, m5_task_fn fn, void *ctx);
 void m5_pool_barrier(m5_pool *p);
 /* Splits [0, n) into pieces of at least grain, handed out dynamically; which worker runs a piece never changes its result. */
 void m5_pool_for(m5_pool *p, int64_t n, int64_t grain, m5_range_fn fn, void *ctx);
+/* How often sleeping threads were woken since the pool was opened, and how often although what they wait for had not happened. */
+typedef struct m5_pool_wakes {
+    unsigned n, n_futile;
+} m5_pool_wakes;
+m5_pool_wakes m5_pool_wakes_get(const m5_pool *p);
 
 /* Affinity mask and quota of the control group (version 1 or 2, also of the groups above) respected, at least 1. */
 typedef struct m5_cpus {

@@ -394,6 +394,25 @@ class LifeTest(unittest.TestCase):
             self.assertLess(time.monotonic() - start, 5 * harness.PATIENCE)
             c.close()
 
+    @unittest.skipUnless(os.path.exists("/proc/self/stat"), "needs /proc")
+    def test_idle_server_uses_no_cpu(self):
+        # More threads than cores: none of them may spin on.
+        s = harness.Server("--threads", "8")
+
+        def cpu_s():
+            with open("/proc/%d/stat" % s.process.pid) as f:
+                fields = f.read().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+        try:
+            self.assertEqual(s.post(CHAT, {"messages": HELLO, "max_tokens": 4})[0], 200)
+            time.sleep(0.5 * harness.PATIENCE)
+            before = cpu_s()
+            time.sleep(2)
+            self.assertLessEqual(cpu_s() - before, 0.05 * harness.PATIENCE)
+        finally:
+            s.stop()
+
     def test_port_taken(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
