@@ -175,6 +175,14 @@ static void print_json(bench *b, const m5_weights *w, const char *isa)
     m5_json_set_int(j, "weight_bytes", (int64_t)w->file_bytes);
     m5_json_set_str(j, "isa", isa);
     m5_json_set_str(j, "version", M5_VERSION);
+    /* --lossy-layer-skip made another, faster model of it: figures must say so. */
+    m5_json *left_out = m5_json_new_array();
+    for (int l = 0; l < w->config.n_layer; l++)
+        if (!m5_layer_in(m5_model_layers(b->model), l)) m5_json_push_take(left_out, m5_json_new_int(l));
+    if (m5_json_len(left_out))
+        m5_json_set_take(j, "layers_left_out", left_out);
+    else
+        m5_json_unref(left_out);
     m5_json_set_take(j, "results", b->rows);
     b->rows = NULL;
     m5_json_write(&out, j, 2);

@@ -80,6 +80,12 @@ class Lossy(unittest.TestCase):
         self.assertAlmostEqual(total / n, cut["kl_mean"], delta=1e-5 + 1e-4 * cut["kl_mean"])
         self.assertAlmostEqual(same / n, cut["top1"], delta=1e-9)
 
+    def test_bench_says_so(self):
+        for lossy in ([], ["--lossy-layer-skip", "1000", "--calibration", self.file]):
+            code, out, err = call("bench", "-m", self.model, "-p", "8", "-n", "2", "-r", "1", "--json", *lossy)
+            self.assertEqual(code, 0, err)
+            self.assertEqual(json.loads(out).get("layers_left_out"), self.record["cuts"][-1]["out"] if lossy else None)
+
     def test_refused_without_record(self):
         none = os.path.join(self.tmp.name, "none")
         for command in (["run", "-m", self.model, "hello", "-n", "2"], ["serve", "-m", self.model, "--port", "0"],
