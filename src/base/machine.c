@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the system lets this process use: cores and memory. Room: m5_cpu_*, m5_memory_* of base/task.h.
  *
- * On Linux three rules limit the cores: the affinity mask (taskset, cpusets), the quota of the control group, and reason: hyperthreads share the
- * units that matrix products saturate, and slow cores would be waited for. The files are read below a root that tests replace. May touch: libc, base.
+ * On Linux three rules limit the cores: the affinity mask (taskset, cpusets), the quota of the control group, and what pays: hyperthreads share
+ * the units that matrix products saturate, and slow cores would be waited for. The files are read below a root that tests replace. May touch: libc, base.
  */
 #define _GNU_SOURCE
 #include "base/task.h"

@@ -4,12 +4,15 @@
  *   checkkern            all checks
  *   checkkern --bench [TYPE]   bytes per second and operations per second of every tile kind at every level
  *   checkkern --tile TYPE LEVEL N_IN N_TOK TIMES   one product, so many times, for counting instructions (tools/arm_count.py) */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "check/wmat.h"
 #include "kernels/kernels.h"
 #include "t.h"
 
 #include <math.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { GUARD = 64, MAX_BLK = 512 };
 
@@ -277,12 +280,28 @@ typedef struct tables {
     bool have[N_LEVEL];
 } tables;
 
+/* Memory for tiles that ends where a page begins which nobody may touch, so that a kernel that reads past its tile is killed, also where the sanitizers do
+ * not look. Good until the next call. */
+static uint8_t *guarded(size_t bytes)
+{
+    enum { CAP = 4 << 20 };
+    static uint8_t *end;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (!end) {
+        uint8_t *p = mmap(NULL, CAP + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED || mprotect(p + CAP, page, PROT_NONE) != 0) abort();
+        end = p + CAP;
+    }
+    T_CHECK(bytes <= CAP && bytes % 64 == 0, "%zu bytes of tiles", bytes);
+    return end - bytes;
+}
+
 /* Two different tiles at once give what each gives alone. */
 static void check_pair(const m5_kernels *k, const m5_tile_shape *s, const m5_matrix *m, int n_row, const m5_tile_x *x)
 {
     enum { ONE = M5_TILE_TOK * M5_TILE_ROWS };
     if (!k->pair[s->kind]) return;
-    uint8_t *raw = malloc((size_t)s->tile_bytes * 2 + 64), *tiles = raw + (64 - (uintptr_t)raw % 64);
+    uint8_t *tiles = guarded((size_t)s->tile_bytes * 2);
     float both[2 * ONE + GUARD], alone[2 * ONE + GUARD];
     memset(both, 0x5a, sizeof both);
     memset(alone, 0x5a, sizeof alone);
@@ -292,7 +311,6 @@ static void check_pair(const m5_kernels *k, const m5_tile_shape *s, const m5_mat
     }
     k->pair[s->kind](both, s, tiles, x);
     T_CHECK(memcmp(both, alone, sizeof both) == 0, "pair of tiles %s %s: %d tokens", m5_tile_kind_name(s->kind), m5_isa_name(k->isa), x->n_tok);
-    free(raw);
 }
 
 static void check_tile_case(const tables *tab, const type_case *c, int64_t n_in, int n_row, int n_tok, int mode, bool extreme)
@@ -303,8 +321,6 @@ static void check_tile_case(const tables *tab, const type_case *c, int64_t n_in,
     uint64_t seed = 17;
     w_make(&w, c->type, n_row, n_in, c->group, c->scale_type, 5, extreme);
     m5_tile_shape_of(&s, &w.m);
-    uint8_t *raw = malloc((size_t)s.tile_bytes + 64), *tile = raw + (64 - (uintptr_t)raw % 64);
-    m5_tile_pack(&s, &w.m, 0, n_row, tile);
     x_alloc(&x, s.n_group * s.group_blk, n_tok);
     float *src = malloc((size_t)(n_in * n_tok) * 4 + 4), acc[N_LEVEL][16 * 16 + GUARD];
     x_fill(src, n_in * n_tok, mode, &seed);
@@ -312,6 +328,8 @@ static void check_tile_case(const tables *tab, const type_case *c, int64_t n_in,
     for (int l = 0; l < N_LEVEL; l++) {
         if (!tab->have[l]) continue;
         check_pair(&tab->k[l], &s, &w.m, n_row, &x.x);
+        uint8_t *tile = guarded((size_t)s.tile_bytes);
+        m5_tile_pack(&s, &w.m, 0, n_row, tile);
         memset(acc[l], 0x5a, sizeof acc[l]);
         tab->k[l].tile[s.kind](acc[l], &s, tile, &x.x);
         T_CHECK(memcmp(acc[0], acc[l], sizeof acc[l]) == 0, "tile %s %s: n_in %lld, %d rows, %d tokens, mode %d", m5_tile_kind_name(s.kind),
@@ -319,7 +337,6 @@ static void check_tile_case(const tables *tab, const type_case *c, int64_t n_in,
     }
     if (mode != 2) check_meaning(&w.m, &s, &x, acc[0], n_row);
     free(src);
-    free(raw);
     x_free(&x);
     w_free(&w);
 }
