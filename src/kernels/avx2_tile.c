@@ -361,27 +361,27 @@ INLINE void add_group(m5_tile_kind kind, int n, __m256 *one_sum, float *acc, con
     }
 }
 
-/* A few tokens read each tile once, and their activations again for every tile. Where both do not fit the first-level cache the weights push the
- * activations out: five tokens of n_in 2560 then run at 215 Gop/s instead of 290 (Q4_0, AVX-512). A non-temporal prefetch confines the weights to a
- * part of the cache. It costs more than it gives when there is little arithmetic for a byte, and sixteen tokens are part of a longer batch, whose
- * next set wants the tile in the second-level cache. Measured with checkkern --bench. */
-enum { AHEAD_BYTES = 2048, L1_SHARE_BYTES = 24 * 1024, BYTES_PER_TOK = 90, X_BLOCK_BYTES = 44 };
+/* Up to fifteen tokens read each tile once and from memory: sixteen are part of a longer batch, whose next set wants the tile in the second-level
+ * cache. The hardware's own prefetch does not run far enough ahead of that much arithmetic, and what it brings pushes the activations out of the
+ * first level; a non-temporal prefetch confines the weights to a part of it. The lines are asked for evenly, a block's share with each block: in
+ * one burst for a group of 3 KiB they overflow the list of misses. Distance and hint measured with checkkern --bench (docs/SPEED.md). */
+enum { AHEAD_BYTES = 4096 };
 
-INLINE bool reads_once(const m5_tile_shape *s, int n)
+INLINE void prefetch_at(const uint8_t *p, int n)
 {
-    return n < M5_TILE_TOK && n * BYTES_PER_TOK >= s->group_bytes / s->group_blk &&
-           s->tile_bytes + n * s->n_group * s->group_blk * X_BLOCK_BYTES > L1_SHARE_BYTES;
+    for (int i = 0; i < n; i += M5_CHUNK_BYTES) _mm_prefetch((const char *)p + AHEAD_BYTES + i, _MM_HINT_NTA);
 }
 
 /* The share of block blk in the lines of the group some groups ahead. */
 INLINE void prefetch_once(const uint8_t *group, int group_bytes, int blk, int group_blk)
 {
     const int step = (group_bytes / group_blk + M5_CHUNK_BYTES - 1) / M5_CHUNK_BYTES * M5_CHUNK_BYTES;
-    for (int i = 0; i < step; i += M5_CHUNK_BYTES) _mm_prefetch((const char *)group + AHEAD_BYTES + blk * step + i, _MM_HINT_NTA);
+    prefetch_at(group + blk * step, step);
 }
 
 INLINE void add_one(m5_tile_kind kind, __m256 sum[2], const m5_tile_shape *s, const uint8_t *tile, int blk, const m5_tile_x *x, int64_t at)
 {
+    prefetch_once(tile, s->group_bytes, blk, s->group_blk);
     const scales sc[2] = {load_scales(kind, tile, 0, blk), load_scales(kind, tile, 1, blk)};
     add_group(kind, 1, sum, NULL, tile + s->head_bytes, blk, NULL, sc, x, at);
 }
@@ -408,7 +408,7 @@ INLINE void tile_some(m5_tile_kind kind, int group_blk, int few, float *acc, con
 {
     const m5_tile_x copy = *xp, *x = &copy; /* the stores to acc cannot change a local copy: its pointers stay in registers */
     const int n = few ? few : x->n_tok;
-    const bool once = reads_once(s, n);
+    const bool once = n < M5_TILE_TOK;
     for (int i = 0; i < 2 * n; i++) _mm256_storeu_ps(acc + 8 * i, _mm256_setzero_ps());
     int64_t at = 0;
     for (int64_t g = 0; g < s->n_group; g++, tile += s->group_bytes) {
@@ -476,21 +476,24 @@ INLINE void column(m5_tile_kind kind, const uint8_t *g, int h, int k, __m256 w[2
     }
 }
 
-/* Tokens [t0, t0 + n) with n a constant: two partial sums a token in registers. Both row halves go together: two chains of additions instead
+/* Tokens [t0, t0 + n) with n a constant, the tile from memory if once: two partial sums a token in registers. Both row halves go together: two chains of additions instead
  * of one for a single token, and one broadcast for two products. */
-INLINE void tile_float_n(m5_tile_kind kind, int n, int t0, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)
+INLINE void tile_float_n(m5_tile_kind kind, int n, int t0, bool once, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)
 {
     __m256 sum[4][2];
     for (int t = 0; t < n; t++) sum[t][0] = sum[t][1] = _mm256_setzero_ps();
     for (int64_t b = 0; b < s->n_group; b++, tile += s->group_bytes) {
         const float *f = x->f + (b * x->n_tok + t0) * M5_TILE_BLOCK;
+        const int pair_bytes = s->group_bytes / (M5_TILE_BLOCK / 2);
         __m256 part[4][2], w[2][2];
+        if (once) prefetch_at(tile, pair_bytes);
         for (int h = 0; h < 2; h++) {
             column(kind, tile, h, 0, w[h]);
             for (int t = 0; t < n; t++) part[t][h] = _mm256_mul_ps(w[h][0], _mm256_set1_ps(f[t * M5_TILE_BLOCK]));
             for (int t = 0; t < n; t++) part[t][h] = _mm256_fmadd_ps(w[h][1], _mm256_set1_ps(f[t * M5_TILE_BLOCK + 1]), part[t][h]);
         }
         for (int k = 2; k < M5_TILE_BLOCK; k += 2) {
+            if (once) prefetch_at(tile + k / 2 * pair_bytes, pair_bytes);
             column(kind, tile, 0, k, w[0]);
             column(kind, tile, 1, k, w[1]);
             for (int i = 0; i < 2; i++) {
@@ -512,12 +515,13 @@ INLINE void tile_float_n(m5_tile_kind kind, int n, int t0, float *acc, const m5_
 INLINE void tile_float(m5_tile_kind kind, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)
 {
     int t = 0;
-    for (; t + 4 <= x->n_tok; t += 4) tile_float_n(kind, 4, t, acc, s, tile, x);
+    bool once = x->n_tok < M5_TILE_TOK && kind != M5_TILE_F32; /* so little arithmetic for a byte needs no help */
+    for (; t + 4 <= x->n_tok; t += 4, once = false) tile_float_n(kind, 4, t, once, acc, s, tile, x);
     if (x->n_tok - t >= 2) {
-        tile_float_n(kind, 2, t, acc, s, tile, x);
-        t += 2;
+        tile_float_n(kind, 2, t, once, acc, s, tile, x);
+        t += 2, once = false;
     }
-    if (x->n_tok > t) tile_float_n(kind, 1, t, acc, s, tile, x);
+    if (x->n_tok > t) tile_float_n(kind, 1, t, once, acc, s, tile, x);
 }
 
 /* One function per kind: constants fold, so each has only its own unpacking. */

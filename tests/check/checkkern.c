@@ -380,7 +380,11 @@ static void bench_case(const m5_kernels *k, const type_case *c, int64_t n_in, in
     uint64_t seed = 1;
     w_make(&w, c->type, 16, n_in, c->group, c->scale_type, 5, false);
     m5_tile_shape_of(&s, &w.m);
-    uint8_t *tiles = aligned_alloc(64, (size_t)(s.tile_bytes * n_tile + 63) / 64 * 64);
+    const size_t huge = 2 << 20, n_bytes = ((size_t)(s.tile_bytes * n_tile) + huge - 1) / huge * huge;
+    uint8_t *tiles = aligned_alloc(huge, n_bytes);
+#ifdef MADV_HUGEPAGE
+    madvise(tiles, n_bytes, MADV_HUGEPAGE); /* as the backend keeps them */
+#endif
     for (int64_t i = 0; i < n_tile; i++) m5_tile_pack(&s, &w.m, 0, 16, tiles + i * s.tile_bytes);
     x_alloc(&x, s.n_group * s.group_blk, n_tok);
     float *src = malloc((size_t)(n_in * n_tok) * 4), acc[512];
@@ -425,6 +429,7 @@ static void bench(const tables *tab, const char *only)
             if (!tab->have[l]) continue;
             bench_case(&tab->k[l], &cases[i], 1024, 16, 1);   /* from the second-level cache */
             bench_case(&tab->k[l], &cases[i], 1024, 8192, 1); /* from memory */
+            bench_case(&tab->k[l], &cases[i], 1024, 8192, 5);
             bench_case(&tab->k[l], &cases[i], 1024, 16, 5);
             bench_case(&tab->k[l], &cases[i], 1024, 16, 16);
             bench_case(&tab->k[l], &cases[i], 3584, 16, 16);
