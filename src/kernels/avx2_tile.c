@@ -476,8 +476,8 @@ INLINE void column(m5_tile_kind kind, const uint8_t *g, int h, int k, __m256 w[2
     }
 }
 
-/* Tokens [t0, t0 + n) with n a constant, the tile from memory if once: two partial sums a token in registers. Both row halves go together: two chains of additions instead
- * of one for a single token, and one broadcast for two products. */
+/* Tokens [t0, t0 + n) with n a constant, the tile from memory if once: two partial sums a token in registers. Both row halves go together: two
+ * chains of additions instead of one for a single token, and one broadcast for two products. */
 INLINE void tile_float_n(m5_tile_kind kind, int n, int t0, bool once, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)
 {
     __m256 sum[4][2];
