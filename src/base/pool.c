@@ -32,6 +32,7 @@ typedef struct pool_worker {
     m5_pool *pool;
     int index;
     pthread_t thread;
+    _Alignas(LINE_BYTES) _Atomic int64_t next; /* piece of m5_pool_for: of this worker's run, taken by it and by those who are done with theirs */
 } pool_worker;
 
 struct m5_pool {
@@ -40,8 +41,7 @@ struct m5_pool {
     _Alignas(LINE_BYTES) _Atomic uint64_t gate; /* job number << 32 | workers that entered * GATE_ENTERED | GATE_OPEN | workers inside */
     signal_word barrier;                        /* barriers passed */
     _Alignas(LINE_BYTES) atomic_uint n_arrived;
-    _Alignas(LINE_BYTES) _Atomic int64_t next; /* of m5_pool_for */
-    pthread_mutex_t lock;
+    _Alignas(LINE_BYTES) pthread_mutex_t lock;
     atomic_uint n_wakes, n_futile;
     bool crowded;
     int n_threads, n_started;
@@ -231,20 +231,30 @@ void m5_pool_barrier(m5_pool *p)
 
 typedef struct range_job {
     m5_pool *pool;
-    int64_t n, piece;
+    int64_t n, piece, n_piece;
     m5_range_fn fn;
     void *ctx;
 } range_job;
 
+/* The pieces of worker w are [first_piece(w), first_piece(w + 1)). */
+static int64_t first_piece(const range_job *j, int w)
+{
+    return j->n_piece * w / j->pool->n_threads;
+}
+
+/* Own pieces first, in order: what a worker reads then lies in one run of memory, and what was fetched ahead at the end of a piece is wanted by the
+ * next. After those the pieces that others have not got to. */
 static void range_task(void *arg, int worker, int n_workers)
 {
     range_job *j = arg;
-    (void)n_workers;
-    for (;;) {
-        int64_t begin = atomic_fetch_add_explicit(&j->pool->next, j->piece, memory_order_relaxed);
-        if (begin >= j->n) return;
-        int64_t end = j->n - begin < j->piece ? j->n : begin + j->piece;
-        j->fn(j->ctx, begin, end, worker);
+    for (int k = 0; k < n_workers; k++) {
+        const int owner = worker + k < n_workers ? worker + k : worker + k - n_workers;
+        _Atomic int64_t *next = &j->pool->workers[owner].next;
+        const int64_t stop = first_piece(j, owner + 1);
+        while (atomic_load_explicit(next, memory_order_relaxed) < stop) {
+            const int64_t i = atomic_fetch_add_explicit(next, 1, memory_order_relaxed), begin = i * j->piece;
+            if (i < stop) j->fn(j->ctx, begin, j->n - begin < j->piece ? j->n : begin + j->piece, worker);
+        }
     }
 }
 
@@ -260,9 +270,9 @@ void m5_pool_for(m5_pool *p, int64_t n, int64_t grain, m5_range_fn fn, void *ctx
     int64_t pieces = (int64_t)p->n_threads * 8;
     int64_t piece = (n + pieces - 1) / pieces;
     piece = (piece + grain - 1) / grain * grain;
-    range_job j = {p, n, piece, fn, ctx};
-    atomic_store(&p->next, 0);
-    publish(p, range_task, &j, (n + piece - 1) / piece - 1);
+    range_job j = {p, n, piece, (n + piece - 1) / piece, fn, ctx};
+    for (int w = 0; w < p->n_threads; w++) atomic_store_explicit(&p->workers[w].next, first_piece(&j, w), memory_order_relaxed);
+    publish(p, range_task, &j, j.n_piece - 1);
     range_task(&j, 0, p->n_threads);
     retire(p, 0);
 }

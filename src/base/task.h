@@ -22,7 +22,8 @@ int m5_pool_size(const m5_pool *p);
 void m5_pool_run(m5_pool *p, m5_task_fn fn, void *ctx);
 /* Barrier between the workers of the job now running; every worker must call it the same number of times. */
 void m5_pool_barrier(m5_pool *p);
-/* Splits [0, n) into pieces of at least grain, handed out dynamically; which worker runs a piece never changes its result. */
+/* Splits [0, n) into pieces of at least grain. Each worker has a run of neighbouring pieces and then helps the others with theirs; which worker runs
+ * a piece never changes its result. */
 void m5_pool_for(m5_pool *p, int64_t n, int64_t grain, m5_range_fn fn, void *ctx);
 /* How often sleeping threads were woken since the pool was opened, and how often although what they wait for had not happened. */
 typedef struct m5_pool_wakes {

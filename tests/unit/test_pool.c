@@ -125,6 +125,35 @@ static void check_wakes(void)
     m5_pool_close(p);
 }
 
+typedef struct runs_job {
+    atomic_int n_first[2];    /* pieces that a worker has run */
+    atomic_int first_of_1;    /* where worker 1 began; -1: nowhere */
+    atomic_int n_by_0_behind; /* pieces of worker 1's half that the caller ran */
+} runs_job;
+
+/* The caller stays in its first piece until the worker has begun, the worker in its first until the caller has taken a piece of its half. */
+static void runs_range(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    runs_job *j = ctx;
+    (void)end;
+    const bool first = atomic_fetch_add(&j->n_first[worker], 1) == 0;
+    if (worker == 1 && first) atomic_store(&j->first_of_1, (int)begin);
+    if (worker == 0 && begin >= 800) atomic_fetch_add(&j->n_by_0_behind, 1);
+    const atomic_int *until = worker ? &j->n_by_0_behind : &j->n_first[1];
+    for (int ms = 0; first && atomic_load(until) == 0 && ms < 5000; ms++) pause_us(1000);
+}
+
+static void check_runs(void)
+{
+    m5_pool *p = NULL;
+    if (m5_pool_open(&p, 2, NULL) != 0) return;
+    runs_job j = {.first_of_1 = -1};
+    m5_pool_for(p, 1600, 100, runs_range, &j);
+    T_EQ_INT(atomic_load(&j.first_of_1), 800);
+    T_EQ_INT(atomic_load(&j.n_first[0]), 8 + 7); /* its own, and all of the other's but the one that was held */
+    m5_pool_close(p);
+}
+
 int main(void)
 {
     m5_pool *p = NULL;
@@ -135,5 +164,6 @@ int main(void)
     for (int n = 1; n <= N_THREADS; n++) check_pool(n);
     check_idle();
     check_wakes();
+    check_runs();
     return t_done();
 }
