@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Long answers with drafts against the same answers without, by hand and for any model:
  *
- *     checkspec MODEL [--prompts 50] [--tokens 512] [--max-k 8] [--parallel 8] [--draft-model D] [--spec LIST]
+ *     checkspec MODEL [--prompts 50] [--tokens 512] [--max-k 8] [--parallel 8] [--draft-model D] [--spec LIST] [--part 1/15]
  *
  * Every prompt greedily and at temperature 0.8 with a seed; every source that the model has, every length of draft up to --max-k, as many drafts as
  * the source gives; then drafts made to order (--spec made: those alone): always right, always wrong, by chance, wrong at each place in turn.
- * Compared are token ids and the bits of their log-probabilities. Prints a line for each source and length; exit status 1 when anything differs. */
+ * Compared are token ids and the bits of their log-probabilities. Prints a line for each source and length; exit status 1 when anything differs.
+ * --part I/N: every N-th of those lines, from the I-th on, so that N processes share the work of a large model (N odd, or lengths pile up). */
 #include "m5.h"
 
 #include "base/mem.h"
@@ -38,6 +39,7 @@ typedef struct check {
     pthread_cond_t cv;
     m5_engine *e;
     int n_prompt, n_new, max_k, n_parallel;
+    int part, n_part, n_line; /* --part, and lines counted so far */
     int32_t (*prompts)[64];
     int *n_ids;
     answer *plain[2], *got;  /* [n_prompt]; greedy, sampled */
@@ -124,6 +126,7 @@ static void compare(check *c, const char *what, int k, bool sampled)
 static int one(check *c, const char *what, m5_spec_params spec, const m5_spec_script *script)
 {
     const long before[3] = {c->n_bad, c->n_draft, c->n_right};
+    if (c->n_line++ % c->n_part != c->part - 1) return 0;
     for (int sampled = 0; sampled < 2; sampled++) {
         for (int i = 0; script && i < c->n_prompt; i++)
             for (int t = 0; t < c->plain[sampled][i].n; t++) c->ids[(size_t)i * (size_t)c->n_new + (size_t)t] = c->plain[sampled][i].t[t].id;
@@ -198,13 +201,14 @@ static void free_answers(answer *a)
 
 static int usage(void)
 {
-    fprintf(stderr, "checkspec MODEL [--prompts 50] [--tokens 512] [--max-k 8] [--parallel 8] [--threads 1] [--draft-model D] [--spec LIST]\n");
+    fprintf(stderr, "checkspec MODEL [--prompts 50] [--tokens 512] [--max-k 8] [--parallel 8] [--threads 1] [--draft-model D] [--spec LIST] "
+                    "[--part 1/15]\n");
     return 2;
 }
 
 int main(int argc, char **argv)
 {
-    check c = {.n_prompt = 50, .n_new = 512, .max_k = 8, .n_parallel = 8};
+    check c = {.n_prompt = 50, .n_new = 512, .max_k = 8, .n_parallel = 8, .part = 1, .n_part = 1};
     m5_engine_options o = {.n_threads = 1, .no_cache = true};
     m5_error err = {0};
     unsigned wanted = M5_SPEC_AUTO;
@@ -224,12 +228,14 @@ int main(int argc, char **argv)
             o.n_threads = atoi(v);
         else if (!strcmp(argv[i], "--draft-model"))
             o.draft_model_path = v;
+        else if (!strcmp(argv[i], "--part") && sscanf(v, "%d/%d", &c.part, &c.n_part) == 2)
+            continue;
         else if (!strcmp(argv[i], "--spec") && !strcmp(v, "made"))
             wanted = 1u << M5_SPEC_SCRIPT;
         else if (strcmp(argv[i], "--spec") || m5_spec_parse(v, &wanted, &err))
             return usage();
     }
-    if (argc % 2 || c.n_prompt < 1 || c.n_new < 1 || c.max_k < 1 || c.max_k > M5_SPEC_MAX_K || c.n_parallel < 1) return usage();
+    if (argc % 2 || c.n_prompt < 1 || c.n_new < 1 || c.max_k < 1 || c.max_k > M5_SPEC_MAX_K || c.n_parallel < 1 || c.part < 1 || c.part > c.n_part) return usage();
     o.n_parallel = c.n_parallel;
     o.n_ctx = c.n_new + 64 + M5_SPEC_MAX_K;
     o.spec = (m5_spec_params){.sources = wanted, .k = c.max_k};
