@@ -118,7 +118,7 @@ INLINE void tile_amx(m5_tile_kind kind, int group_blk, float *acc, const m5_tile
         if (x->n_tok == M5_TILE_TOK)                                                                                                                 \
             tiles_##kind(1, acc, s, tile, x);                                                                                                        \
         else                                                                                                                                         \
-            m5_tiles_avx512[M5_TILE_##kind](acc, s, tile, x);                                                                                        \
+            m5_far_tiles_avx512[M5_TILE_##kind](acc, s, tile, x);                                                                                        \
     }                                                                                                                                                \
     static void pair_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)                                             \
     {                                                                                                                                                \

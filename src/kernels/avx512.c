@@ -46,11 +46,13 @@ INLINE void block_dots(m5_tile_kind kind, int m, __m512i *dot, const __m512i (*w
     }
 }
 
-/* A few tokens read each tile once, and their activations again for every tile. Where both do not fit the first-level cache the weights push the
- * activations out: five tokens of n_in 2560 then run at 215 Gop/s instead of 290 (Q4_0, AVX-512). A non-temporal prefetch confines the weights to a
- * part of the cache. It costs more than it gives when there is little arithmetic for a byte, and sixteen tokens are part of a longer batch, whose
- * next set wants the tile in the second-level cache. Measured with checkkern --bench. */
-enum { AHEAD_BYTES = 2048, L1_SHARE_BYTES = 24 * 1024, BYTES_PER_TOK = 90, X_BLOCK_BYTES = 44 };
+/* Fewer tokens than a set read each tile once, from memory. Which help the hardware's prefetch needs depends on whose it is (`far`; checkkern --bench
+ * and decode of whole models, docs/SPEED.md):
+ * AMD: none with little arithmetic for a byte; one Zen 4 core reads at full speed by itself. Where activations and weights do not fit the first-level
+ * cache the weights push the activations out (five tokens of n_in 2560 then run at 215 Gop/s instead of 290, Q4_0); a non-temporal prefetch confines
+ * the weights to a part of it.
+ * Intel: always, into the second level, since its own leaves half of the bandwidth unused and a non-temporal prefetch keeps the weights out of there. */
+enum { NEAR_BYTES = 2048, FAR_BYTES = 4096, FAR_ONE_BYTES = 8192, L1_SHARE_BYTES = 24 * 1024, BYTES_PER_TOK = 90, X_BLOCK_BYTES = 44 };
 
 INLINE bool reads_once(const m5_tile_shape *s, int n)
 {
@@ -58,25 +60,39 @@ INLINE bool reads_once(const m5_tile_shape *s, int n)
            s->tile_bytes + n * s->n_group * s->group_blk * X_BLOCK_BYTES > L1_SHARE_BYTES;
 }
 
+/* n bytes of tiles, for one token or several. */
+INLINE void prefetch_at(bool far, bool one, const uint8_t *p, int n)
+{
+    for (int i = 0; i < n; i += M5_CHUNK_BYTES) {
+        const char *line = (const char *)p + i;
+        if (!far)
+            _mm_prefetch(line + NEAR_BYTES, _MM_HINT_NTA);
+        else if (one)
+            _mm_prefetch(line + FAR_ONE_BYTES, _MM_HINT_T1);
+        else
+            _mm_prefetch(line + FAR_BYTES, _MM_HINT_T0);
+    }
+}
+
 /* The share of block blk in the lines of the group some groups ahead. */
-INLINE void prefetch_once(const uint8_t *group, int group_bytes, int blk, int group_blk)
+INLINE void prefetch_once(bool far, bool one, const uint8_t *group, int group_bytes, int blk, int group_blk)
 {
     const int step = (group_bytes / group_blk + M5_CHUNK_BYTES - 1) / M5_CHUNK_BYTES * M5_CHUNK_BYTES;
-    for (int i = 0; i < step; i += M5_CHUNK_BYTES) _mm_prefetch((const char *)group + AHEAD_BYTES + blk * step + i, _MM_HINT_NTA);
+    prefetch_at(far, one, group + blk * step, step);
 }
 
 /* n_tok is 1 (the sum stays in a register) or 0 (any number; sums in memory, which the first-level cache holds). */
-INLINE void tile_int(m5_tile_kind kind, int group_blk, int n_tok, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *xp)
+INLINE void tile_int(m5_tile_kind kind, int group_blk, int n_tok, bool far, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *xp)
 {
     const m5_tile_x copy = *xp, *x = &copy; /* the stores to acc cannot change a local copy: its pointers stay in registers */
     const int n = n_tok ? n_tok : x->n_tok;
-    const bool once = n_tok != 1 && reads_once(s, n);
+    const bool once = far ? n < M5_TILE_TOK : n_tok != 1 && reads_once(s, n);
     __m512 sum = _mm512_setzero_ps();
     for (int t = 0; t < n; t++) _mm512_storeu_ps(acc + 16 * t, sum);
     int64_t at = 0;
     for (int64_t g = 0; g < s->n_group; g++, tile += s->group_bytes) {
         for (int blk = 0; blk < group_blk; blk++) {
-            if (once) prefetch_once(tile, s->group_bytes, blk, group_blk);
+            if (once) prefetch_once(far, n_tok == 1, tile, s->group_bytes, blk, group_blk);
             __m512i w[1][8], dot[1];
             unpack_block(kind, tile + s->head_bytes, blk, w[0]);
             const scales sc = load_scales(kind, tile, blk);
@@ -177,15 +193,18 @@ INLINE void tile_float(m5_tile_kind kind, float *acc, const m5_tile_shape *s, co
     if (x->n_tok > t) tile_float_n(kind, 1, t, acc, s, tile, x);
 }
 
-/* One function per kind: constants fold, so each has only its own unpacking. */
-#define TILE_INT(kind, blocks)                                                                                                                       \
-    static void tile_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)                                             \
+/* One function per kind, of those with integer products two, near and far: constants fold, so each has only its own unpacking. */
+#define TILE_INT_AT(name, kind, blocks, far)                                                                                                         \
+    static void name##_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)                                           \
     {                                                                                                                                                \
         if (x->n_tok == 1)                                                                                                                           \
-            tile_int(M5_TILE_##kind, blocks, 1, acc, s, tile, x);                                                                                    \
+            tile_int(M5_TILE_##kind, blocks, 1, far, acc, s, tile, x);                                                                               \
         else                                                                                                                                         \
-            tile_int(M5_TILE_##kind, blocks, 0, acc, s, tile, x);                                                                                    \
-    }                                                                                                                                                \
+            tile_int(M5_TILE_##kind, blocks, 0, far, acc, s, tile, x);                                                                               \
+    }
+#define TILE_INT(kind, blocks)                                                                                                                       \
+    TILE_INT_AT(tile, kind, blocks, false)                                                                                                           \
+    TILE_INT_AT(far, kind, blocks, true)                                                                                                             \
     static void pair_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)                                             \
     {                                                                                                                                                \
         pair_int(M5_TILE_##kind, blocks, acc, s, tile, x);                                                                                           \
@@ -240,22 +259,31 @@ static int64_t peak_fma_avx512(int64_t rounds)
     return rounds * N * 32;
 }
 
-const m5_tile_fn m5_tiles_avx512[M5_TILE_COUNT] = {
-#define M5_TILE_ENTRY(kind) [M5_TILE_##kind] = tile_##kind,
-    M5_TILE_KINDS(M5_TILE_ENTRY)
-#undef M5_TILE_ENTRY
-};
-
 const m5_tile_fn m5_pairs_avx512[M5_TILE_COUNT] = {
 #define M5_PAIR_ENTRY(kind, blocks) [M5_TILE_##kind] = pair_##kind,
     INT_KINDS(M5_PAIR_ENTRY)
 #undef M5_PAIR_ENTRY
 };
 
-void m5_kernels_avx512(m5_kernels *k)
+static const m5_tile_fn near_tiles[M5_TILE_COUNT] = {
+#define M5_TILE_ENTRY(kind) [M5_TILE_##kind] = tile_##kind,
+    M5_TILE_KINDS(M5_TILE_ENTRY)
+#undef M5_TILE_ENTRY
+};
+
+/* Where there is nothing, the near ones stay: float types, whose many bytes for little arithmetic the hardware fetches better by itself. */
+const m5_tile_fn m5_far_tiles_avx512[M5_TILE_COUNT] = {
+#define M5_FAR_ENTRY(kind, blocks) [M5_TILE_##kind] = far_##kind,
+    INT_KINDS(M5_FAR_ENTRY)
+#undef M5_FAR_ENTRY
+};
+
+void m5_kernels_avx512(m5_kernels *k, bool far)
 {
     k->peak_int = peak_int_avx512;
     k->peak_fma = peak_fma_avx512;
-    memcpy(k->tile, m5_tiles_avx512, sizeof k->tile);
+    memcpy(k->tile, near_tiles, sizeof k->tile);
+    for (int i = 0; far && i < M5_TILE_COUNT; i++)
+        if (m5_far_tiles_avx512[i]) k->tile[i] = m5_far_tiles_avx512[i];
     memcpy(k->pair, m5_pairs_avx512, sizeof k->pair);
 }

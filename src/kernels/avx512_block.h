@@ -196,7 +196,7 @@ INLINE __m512 add_block(m5_tile_kind kind, __m512 a, __m512i dot, const scales *
     return a;
 }
 
-/* Products of avx512.c, by tile kind: amx.c leaves what it does not do better to them. */
-extern const m5_tile_fn m5_tiles_avx512[M5_TILE_COUNT], m5_pairs_avx512[M5_TILE_COUNT];
+/* Products of avx512.c, by tile kind: amx.c leaves what it does not do better to them (far: only Intel makes processors with AMX). */
+extern const m5_tile_fn m5_far_tiles_avx512[M5_TILE_COUNT], m5_pairs_avx512[M5_TILE_COUNT];
 
 #endif

@@ -46,6 +46,12 @@ uint32_t m5_isa_detect(void)
     if ((os & 0x60000) == 0x60000 && isa & M5_ISA_AVX512 && amx_tile && amx_int8 && tiles_granted()) isa |= M5_ISA_AMX;
     return isa;
 }
+
+static bool is_intel(void)
+{
+    uint32_t a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx && c == signature_INTEL_ecx && d == signature_INTEL_edx;
+}
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 
@@ -94,7 +100,7 @@ void m5_kernels_init(m5_kernels *k, uint32_t mask)
     if (!(k->isa & M5_ISA_AVX2)) k->isa = 0; /* each level builds on the one below */
     if (k->isa & M5_ISA_AVX2) m5_kernels_avx2(k);
     if (!(k->isa & M5_ISA_AVX512)) k->isa &= ~M5_ISA_AMX;
-    if (k->isa & M5_ISA_AVX512) m5_kernels_avx512(k);
+    if (k->isa & M5_ISA_AVX512) m5_kernels_avx512(k, is_intel());
     if (k->isa & M5_ISA_AMX) m5_kernels_amx(k);
 #elif defined(__aarch64__)
     if (!(k->isa & M5_ISA_NEON)) k->isa = 0;

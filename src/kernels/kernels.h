@@ -62,7 +62,7 @@ void m5_kernels_init(m5_kernels *k, uint32_t mask);
 void m5_kernels_ref(m5_kernels *k);
 void m5_kernels_avx2(m5_kernels *k);
 void m5_kernels_avx2_tile(m5_kernels *k);
-void m5_kernels_avx512(m5_kernels *k);
+void m5_kernels_avx512(m5_kernels *k, bool far); /* far: prefetch of weights for Intel's processors, see there */
 void m5_kernels_amx(m5_kernels *k);
 void m5_kernels_neon(m5_kernels *k);
 void m5_kernels_i8mm(m5_kernels *k);
