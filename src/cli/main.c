@@ -85,7 +85,7 @@ const m5_cli_command m5_cli_commands[] = {
     {"calibrate", "MODEL", "measure what a model does without some of its layers",
      "Finds out which of its own layers guess the model's next tokens best and fastest, and what it loses when layers are left out for good. The record is\n"
      "kept beside the model's prompt state: drafts use it, and --lossy-layer-skip chooses from it.\n\n"
-     "  m5-infer calibrate model.gguf                       on the model's own answers, about a minute for a small model\n"
+     "  m5-infer calibrate model.gguf                       on the model's own answers, a minute or two for one of 0.8B\n"
      "  m5-infer calibrate model.gguf --tokens 4096         with less noise\n"
      "  m5-infer calibrate model.gguf --text notes.txt      on a text of yours\n"
      "  m5-infer calibrate model.gguf --calibration m.rec   in a file of your choice\n",

@@ -105,8 +105,8 @@ static void write_json(m5_buf *b, const m5_calib *c)
     m5_json_write_str(b, c->isa, strlen(c->isa));
     m5_buf_puts(b, ",\"text\":");
     m5_json_write_str(b, c->text, strlen(c->text));
-    m5_buf_printf(b, ",\"n_layer\":%d,\"n_threads\":%d,\"n_tok\":%d,\"made_unix_ms\":%lld,\n\"cost\":[", c->n_layer, c->n_threads, c->n_tok,
-                  (long long)c->made_unix_ms);
+    m5_buf_printf(b, ",\"n_layer\":%d,\"n_threads\":%d,\"n_tok\":%d,\"n_ids\":%d,\"made_unix_ms\":%lld,\n\"cost\":[", c->n_layer, c->n_threads, c->n_tok,
+                  c->n_ids, (long long)c->made_unix_ms);
     for (int i = 0; i < c->n_cost; i++) {
         m5_buf_printf(b, "%s[%d,", i ? "," : "", c->cost[i].rows);
         m5_json_write_real(b, c->cost[i].us);
@@ -257,6 +257,7 @@ static void fields(reader *r, const m5_json *o)
     c->n_layer = whole(r, o, "n_layer", 1, M5_MAX_LAYERS);
     c->n_threads = whole(r, o, "n_threads", 1, 1 << 16);
     c->n_tok = whole(r, o, "n_tok", 0, 1 << 28);
+    if (m5_json_get(o, "n_ids")) c->n_ids = whole(r, o, "n_ids", 0, 1 << 28);
     c->made_unix_ms = m5_json_int(m5_json_get(o, "made_unix_ms"));
     const m5_json *cost = m5_json_get(o, "cost");
     c->n_cost = items(r, cost, M5_CALIB_MAX_COSTS);

@@ -41,6 +41,7 @@ typedef struct m5_calib_choice {
 typedef struct m5_calib {
     char model[96], isa[16], text[16]; /* short name; "own" or "file" */
     int n_layer, n_threads, n_tok;     /* of the model; used; places measured */
+    int n_ids;                         /* singles were compared over the first so many ids; 0 = all */
     int64_t made_unix_ms;
     int n_cost;
     struct { int rows; double us; } cost[M5_CALIB_MAX_COSTS]; /* of a forward */
