@@ -101,7 +101,7 @@ static void print_choice(const m5_calib *c, const char *name, const m5_calib_cho
            o->speed > M5_CALIB_LEAST_GAIN ? "" : ", which does not pay");
 }
 
-static void print_table(const m5_calib *c, const char *path)
+void m5_cli_calib_table(const m5_calib *c, const char *path)
 {
     printf("%s (%s, %d threads), %d tokens of %s\n\nrows in a forward, ms:", c->model, c->isa, c->n_threads, c->n_tok,
            strcmp(c->text, "own") == 0 ? "its own text" : "the given text");
@@ -116,7 +116,7 @@ static void print_table(const m5_calib *c, const char *path)
     printf("kept in %s\n", path);
 }
 
-static int print_json(const m5_calib *c, const char *fingerprint)
+int m5_cli_calib_json(const m5_calib *c, const char *fingerprint)
 {
     m5_buf b = {0};
     m5_calib_write(&b, c, fingerprint);
@@ -160,9 +160,9 @@ static int measure(const m5_cli_opts *o, const m5_engine_options *eo, m5_error *
     if (!rc && path.failed) rc = m5_error_set(err, M5_ERR_NOMEM, "out of memory");
     if (!rc) rc = m5_calib_save(c, path.p, fingerprint, err);
     if (!rc && o->json)
-        rc = print_json(c, fingerprint) ? m5_error_set(err, M5_ERR_NOMEM, "out of memory") : 0;
+        rc = m5_cli_calib_json(c, fingerprint) ? m5_error_set(err, M5_ERR_NOMEM, "out of memory") : 0;
     else if (!rc)
-        print_table(c, path.p);
+        m5_cli_calib_table(c, path.p);
     m5_model_close(m);
     m5_free(c);
     m5_free(text);

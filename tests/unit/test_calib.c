@@ -7,7 +7,10 @@
 #include "m5.h"
 
 #include <math.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "t.h"
@@ -454,6 +457,69 @@ static void remove_all(const char *folder)
     m5_free(names);
 }
 
+static void write_at(const char *name, const char *text, int seconds_ago)
+{
+    char path[512];
+    struct timespec t[2] = {{.tv_sec = time(NULL) - seconds_ago}, {.tv_sec = time(NULL) - seconds_ago}};
+    m5_error err = {0};
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    T_CHECK(m5_file_write_atomic(path, text, strlen(text), 0600, &err) == 0, "%s", err.text);
+    T_EQ_INT(utimensat(AT_FDCWD, path, t, 0), 0);
+}
+
+static bool there(const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return m5_path_exists(path);
+}
+
+/* What `cache` sees and removes: records and old leftovers of theirs, nothing else; and a new record clears leftovers away. */
+static void administration(void)
+{
+    static const char *const keep[] = {"notes.m5calib", "0123456789abcdef.m5calib.bak", "0123456789abcdef.m5calibs", "0123456789ABCDEF.m5calib",
+                                       "mine.m5calib.aBcDeF", "0123456789abcdef-0000.m5state.aBcDeF"};
+    enum { N_KEEP = sizeof keep / sizeof keep[0] };
+    m5_calib_file *list = NULL;
+    m5_buf path = {0}, link = {0};
+    m5_error err = {0};
+    size_t n = 0;
+    char whose[66];
+    T_EQ_INT(m5_calib_list(&list, &n, "/nowhere/at/all", &err), M5_ERR_NOTFOUND);
+    T_CHECK(m5_calib_clear("/nowhere/at/all", true, &n, &err) == 0 && n == 0, "no folder, nothing to do");
+    for (int i = 0; i < N_KEEP; i++) write_at(keep[i], "x", 900);
+    fill(&one);
+    m5_calib_path(&path, dir, print);
+    const char *name = strrchr(path.p, '/') + 1;
+    write_at("00000000000000aa.m5calib.aBcDeF", "M5CAL", 900);
+    write_at("00000000000000aa.m5calib.zzzzz0", "M5CAL", 5); /* perhaps of a run that lives */
+    T_CHECK(m5_calib_save(&one, path.p, print, &err) == 0, "%s", err.text);
+    T_CHECK(!there("00000000000000aa.m5calib.aBcDeF") && there("00000000000000aa.m5calib.zzzzz0"), "a new record takes old leftovers away");
+    write_at("00000000000000ab.m5calib", "M5CALIB 1 torn", 0);
+    m5_buf_printf(&link, "%s/00000000000000ac.m5calib", dir);
+    T_EQ_INT(symlink(path.p, link.p), 0);
+    T_CHECK(m5_calib_list(&list, &n, dir, &err) == 0 && n == 2, "%zu records, %s", n, err.text);
+    for (size_t i = 0; i < n && n == 2; i++) {
+        const bool mine = strcmp(list[i].name, name) == 0;
+        T_CHECK(list[i].whole == mine && strcmp(list[i].model, mine ? one.model : "") == 0 && list[i].n_tok == (mine ? 512 : 0), "%s", list[i].name);
+    }
+    m5_free(list);
+    T_CHECK(m5_calib_view(&two, whose, dir, name, &err) == 0 && same_record(&one, &two) && strcmp(whose, print) == 0, "%s", err.text);
+    T_EQ_INT(m5_calib_view(&two, whose, dir, "00000000000000ab.m5calib", &err), M5_ERR_FORMAT);
+    T_EQ_INT(m5_calib_view(&two, whose, dir, "00000000000000ff.m5calib", &err), M5_ERR_NOTFOUND);
+    T_EQ_INT(m5_calib_view(&two, whose, dir, "../x", &err), M5_ERR_ARG);
+    write_at("00000000000000aa.m5calib.aBcDeF", "M5CAL", 900);
+    T_CHECK(m5_calib_clear(dir, false, &n, &err) == 0 && n == 2, "%zu bad ones, %s", n, err.text);
+    T_CHECK(there(name) && !there("00000000000000ab.m5calib") && !there("00000000000000aa.m5calib.aBcDeF"), "only what is bad goes");
+    T_CHECK(m5_calib_clear(dir, true, &n, &err) == 0 && n == 1 && !there(name), "%zu gone, %s", n, err.text);
+    T_CHECK(there("00000000000000aa.m5calib.zzzzz0"), "a young file may be somebody's");
+    for (int i = 0; i < N_KEEP; i++) T_CHECK(there(keep[i]), "%s is no file of ours", keep[i]);
+    T_EQ_INT(readlink(link.p, whose, 1), 1);
+    m5_buf_free(&path);
+    m5_buf_free(&link);
+    remove_all(dir);
+}
+
 /* A record decides whether self-drafts are used unasked, and they change no answer, with layers left out or not. */
 static void drafts(m5_calib *c, const m5_engine_options *like, const char *file, const char *fingerprint, const int32_t *whole, const int32_t *less)
 {
@@ -549,6 +615,7 @@ int main(void)
     record_round_trip();
     what_it_says();
     kl_and_speed();
+    administration();
     static const char *const names[] = {"qwen3_5", "qwen3_5_moe", "gemma4", "gemma3", "llama3", "smollm2"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) family(names[i]);
     true_figures("qwen3_5");
