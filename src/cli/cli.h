@@ -111,6 +111,10 @@ void m5_cli_sampling(m5_sampling *s, const m5_cli_opts *o); /* what the user lef
 void m5_cli_clear_line(void); /* wipes a progress bar on a terminal */
 /* A number of bytes for people: "512 MiB", "1.5 GiB". */
 const char *m5_cli_bytes(char buf[32], uint64_t bytes);
+/* A calibration for people and for programs: cmd_calibrate.c. */
+struct m5_calib;
+void m5_cli_calib_table(const struct m5_calib *c, const char *path);
+int m5_cli_calib_json(const struct m5_calib *c, const char *fingerprint);
 /* Folder for prompt state in the user's cache folder; empty without one. */
 void m5_cli_cache_dir(m5_buf *out);
 int m5_cli_read_stdin(m5_buf *out); /* CLI_*; complains itself */

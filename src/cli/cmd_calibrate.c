@@ -71,16 +71,20 @@ static void print_guesses(const m5_calib *c, const m5_calib_guess *g, int n, boo
 
 static void print_cuts(const m5_calib *c)
 {
-    char list[160];
-    if (c->n_single) printf("\none layer left out (%d tokens)\n%-6s %10s %10s %9s\n", c->singles[0].n_tok, "layer", "KL mean", "KL 99 %", "same");
+    char list[160], ids[48] = "";
+    if (c->n_ids) snprintf(ids, sizeof ids, ", compared over the first %d ids", c->n_ids);
+    if (c->n_single) printf("\none layer left out (%d tokens%s)\n%-6s %10s %10s %9s\n", c->singles[0].n_tok, ids, "layer", "KL mean", "KL 99 %", "same");
     for (int i = 0; i < c->n_single; i++) {
         const m5_calib_cut *s = &c->singles[i];
         printf("%-6s %10.4f %10.4f %7.1f %%\n", layers_text(&s->out, c->n_layer, list, sizeof list), s->kl_mean, s->kl_p99, s->top1 * 100);
     }
-    if (c->n_cut) printf("\nlayers left out for good (--lossy-layer-skip KL)\n%10s %10s %9s %9s  %s\n", "KL mean", "KL 99 %", "same", "speed", "layers");
+    if (c->n_cut)
+        printf("\nlayers left out for good (--lossy-layer-skip KL)\n%10s %10s %9s %9s %7s  %s\n", "KL mean", "KL 99 %", "same", "speed", "tokens",
+               "layers");
     for (int i = 0; i < c->n_cut; i++) {
         const m5_calib_cut *s = &c->cuts[i];
-        printf("%10.4f %10.4f %7.1f %% %7.2f x  %s\n", s->kl_mean, s->kl_p99, s->top1 * 100, s->speed, layers_text(&s->out, c->n_layer, list, sizeof list));
+        printf("%10.4f %10.4f %7.1f %% %7.2f x %7d  %s\n", s->kl_mean, s->kl_p99, s->top1 * 100, s->speed, s->n_tok,
+               layers_text(&s->out, c->n_layer, list, sizeof list));
     }
 }
 
@@ -97,7 +101,7 @@ static void print_choice(const m5_calib *c, const char *name, const m5_calib_cho
            o->speed > M5_CALIB_LEAST_GAIN ? "" : ", which does not pay");
 }
 
-static void print_table(const m5_calib *c, const char *path)
+void m5_cli_calib_table(const m5_calib *c, const char *path)
 {
     printf("%s (%s, %d threads), %d tokens of %s\n\nrows in a forward, ms:", c->model, c->isa, c->n_threads, c->n_tok,
            strcmp(c->text, "own") == 0 ? "its own text" : "the given text");
@@ -112,7 +116,7 @@ static void print_table(const m5_calib *c, const char *path)
     printf("kept in %s\n", path);
 }
 
-static int print_json(const m5_calib *c, const char *fingerprint)
+int m5_cli_calib_json(const m5_calib *c, const char *fingerprint)
 {
     m5_buf b = {0};
     m5_calib_write(&b, c, fingerprint);
@@ -156,9 +160,9 @@ static int measure(const m5_cli_opts *o, const m5_engine_options *eo, m5_error *
     if (!rc && path.failed) rc = m5_error_set(err, M5_ERR_NOMEM, "out of memory");
     if (!rc) rc = m5_calib_save(c, path.p, fingerprint, err);
     if (!rc && o->json)
-        rc = print_json(c, fingerprint) ? m5_error_set(err, M5_ERR_NOMEM, "out of memory") : 0;
+        rc = m5_cli_calib_json(c, fingerprint) ? m5_error_set(err, M5_ERR_NOMEM, "out of memory") : 0;
     else if (!rc)
-        print_table(c, path.p);
+        m5_cli_calib_table(c, path.p);
     m5_model_close(m);
     m5_free(c);
     m5_free(text);

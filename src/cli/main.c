@@ -75,17 +75,18 @@ const m5_cli_command m5_cli_commands[] = {
      "  m5-infer debug render --template chat.jinja --input case.json --bos '<s>' --eos '</s>'\n\n"
      "Prints the text alone, without a line end of its own. When the template fails, its message goes to stderr and the exit code is 3.\n",
      m5_cmd_debug_render},
-    {"cache", "list|show NAME|verify|clear", "look at the prompt state kept on disk",
-     "  m5-infer cache list                   what is there, most recently used first\n"
-     "  m5-infer cache show NAME -m MODEL     the prompt of one file, as text (without -m: its token ids)\n"
+    {"cache", "list|show NAME|verify|clear", "look at the prompt state and calibrations kept on disk",
+     "  m5-infer cache list                   what is there: prompt state, most recently used first, and calibrations\n"
+     "  m5-infer cache show NAME -m MODEL     the prompt of one file, as text (without -m: its token ids); of a calibration its table\n"
      "  m5-infer cache verify                 read every file and check every sum\n"
-     "  m5-infer cache clear                  remove everything; --bad: only unfinished and damaged files\n\n"
-     "A server that runs meanwhile is not disturbed: what is gone is computed again.\n",
+     "  m5-infer cache clear                  remove everything, calibrations too; --bad: only unfinished and damaged files\n\n"
+     "A server that runs meanwhile is not disturbed: what is gone is computed again, calibrations when you run 'm5-infer calibrate'. A file that you named\n"
+     "with --calibration is never touched.\n",
      m5_cmd_cache},
     {"calibrate", "MODEL", "measure what a model does without some of its layers",
      "Finds out which of its own layers guess the model's next tokens best and fastest, and what it loses when layers are left out for good. The record is\n"
      "kept beside the model's prompt state: drafts use it, and --lossy-layer-skip chooses from it.\n\n"
-     "  m5-infer calibrate model.gguf                       on the model's own answers, about a minute for a small model\n"
+     "  m5-infer calibrate model.gguf                       on the model's own answers, a minute or two for one of 0.8B\n"
      "  m5-infer calibrate model.gguf --tokens 4096         with less noise\n"
      "  m5-infer calibrate model.gguf --text notes.txt      on a text of yours\n"
      "  m5-infer calibrate model.gguf --calibration m.rec   in a file of your choice\n",

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VERSION = 1, MAX_BYTES = 4 << 20 };
+enum { VERSION = 1, MAX_BYTES = 4 << 20, NAME_HEX = 16, STALE_TMP_MS = 60000 };
 #define SUFFIX ".m5calib"
 
 const float m5_calib_thresholds[M5_CALIB_THRESHOLDS] = {0, 0.3f, 0.5f, 0.6f, 0.7f, 0.8f, 0.9f, 0.95f};
@@ -105,8 +105,8 @@ static void write_json(m5_buf *b, const m5_calib *c)
     m5_json_write_str(b, c->isa, strlen(c->isa));
     m5_buf_puts(b, ",\"text\":");
     m5_json_write_str(b, c->text, strlen(c->text));
-    m5_buf_printf(b, ",\"n_layer\":%d,\"n_threads\":%d,\"n_tok\":%d,\"made_unix_ms\":%lld,\n\"cost\":[", c->n_layer, c->n_threads, c->n_tok,
-                  (long long)c->made_unix_ms);
+    m5_buf_printf(b, ",\"n_layer\":%d,\"n_threads\":%d,\"n_tok\":%d,\"n_ids\":%d,\"made_unix_ms\":%lld,\n\"cost\":[", c->n_layer, c->n_threads, c->n_tok,
+                  c->n_ids, (long long)c->made_unix_ms);
     for (int i = 0; i < c->n_cost; i++) {
         m5_buf_printf(b, "%s[%d,", i ? "," : "", c->cost[i].rows);
         m5_json_write_real(b, c->cost[i].us);
@@ -257,6 +257,7 @@ static void fields(reader *r, const m5_json *o)
     c->n_layer = whole(r, o, "n_layer", 1, M5_MAX_LAYERS);
     c->n_threads = whole(r, o, "n_threads", 1, 1 << 16);
     c->n_tok = whole(r, o, "n_tok", 0, 1 << 28);
+    if (m5_json_get(o, "n_ids")) c->n_ids = whole(r, o, "n_ids", 0, 1 << 28);
     c->made_unix_ms = m5_json_int(m5_json_get(o, "made_unix_ms"));
     const m5_json *cost = m5_json_get(o, "cost");
     c->n_cost = items(r, cost, M5_CALIB_MAX_COSTS);
@@ -313,6 +314,118 @@ int m5_calib_read(m5_calib *out, const char *s, size_t n, const char *fingerprin
 
 /* ---- files ---- */
 
+static bool is_record(const char *name, size_t n)
+{
+    return n == NAME_HEX + strlen(SUFFIX) && strspn(name, "0123456789abcdef") == NAME_HEX && memcmp(name + NAME_HEX, SUFFIX, strlen(SUFFIX)) == 0;
+}
+
+bool m5_calib_is_name(const char *name)
+{
+    return is_record(name, strlen(name));
+}
+
+/* A record's name and what m5_file_write_atomic appends while it writes. */
+static bool is_tmp(const char *name)
+{
+    const size_t n = strlen(name), own = NAME_HEX + strlen(SUFFIX);
+    return n == own + 7 && name[own] == '.' && is_record(name, own);
+}
+
+/* Removes what matches in a folder: unfinished files, and records when asked. */
+static int sweep(const char *dir, bool records, bool whole, size_t *n_gone, m5_error *err)
+{
+    char **names = NULL, fingerprint[66];
+    size_t n = 0;
+    int rc = m5_dir_list(&names, &n, dir, err);
+    m5_calib *c = rc ? NULL : m5_alloc(M5_MEM_MISC, sizeof *c);
+    if (!rc && !c) rc = m5_error_set(err, M5_ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        const bool record = m5_calib_is_name(names[i]), tmp = is_tmp(names[i]);
+        uint64_t bytes;
+        int64_t when;
+        m5_buf path = {0};
+        m5_buf_printf(&path, "%s/%s", dir, names[i]);
+        if (c && !path.failed && (record || tmp) && m5_file_stat(path.p, &bytes, &when)) {
+            bool go = tmp ? m5_time_unix_ms() - when > STALE_TMP_MS : records;
+            if (go && record && !whole) go = m5_calib_view(c, fingerprint, dir, names[i], NULL) == M5_ERR_FORMAT;
+            const int failed = go ? m5_file_remove(path.p, rc ? NULL : err) : 0;
+            if (go && !failed) ++*n_gone;
+            if (!rc) rc = failed;
+        }
+        m5_buf_free(&path);
+        m5_free(names[i]);
+    }
+    m5_free(names);
+    m5_free(c);
+    return rc;
+}
+
+int m5_calib_clear(const char *dir, bool all, size_t *n, m5_error *err)
+{
+    *n = 0;
+    int rc = sweep(dir, true, all, n, err);
+    return rc == M5_ERR_NOTFOUND ? 0 : rc;
+}
+
+int m5_calib_view(m5_calib *out, char fingerprint[66], const char *dir, const char *name, m5_error *err)
+{
+    char *s = NULL;
+    size_t n = 0;
+    m5_buf path = {0}, own = {0};
+    if (!m5_calib_is_name(name)) return m5_error_set(err, M5_ERR_ARG, "%s is not the name of a calibration", name);
+    m5_buf_printf(&path, "%s/%s", dir, name);
+    int rc = path.failed ? m5_error_set(err, M5_ERR_NOMEM, "out of memory") : 0;
+    if (!rc && !m5_path_exists(path.p)) rc = m5_error_set(err, M5_ERR_NOTFOUND, "there is no calibration %s", path.p);
+    if (!rc && (rc = m5_file_read(&s, &n, path.p, MAX_BYTES, err)) == M5_ERR_LIMIT) rc = m5_error_set(err, M5_ERR_FORMAT, "it is too long");
+    if (!rc) {
+        fingerprint[0] = 0;
+        if (sscanf(s, "M5CALIB %*9u %65s", fingerprint) != 1) rc = m5_error_set(err, M5_ERR_FORMAT, "it is no calibration");
+        m5_calib_path(&own, dir, fingerprint);
+        if (!rc) rc = m5_calib_read(out, s, n, fingerprint, err);
+        if (!rc && !own.failed && strcmp(own.p, path.p) != 0) rc = m5_error_set(err, M5_ERR_FORMAT, "it bears another model's name");
+        if (rc) m5_error_prefix(err, "calibration %s", path.p);
+    }
+    m5_free(s);
+    m5_buf_free(&path);
+    m5_buf_free(&own);
+    return rc;
+}
+
+int m5_calib_list(m5_calib_file **out, size_t *n_out, const char *dir, m5_error *err)
+{
+    char **names = NULL, fingerprint[66];
+    size_t n = 0, k = 0;
+    *out = NULL;
+    *n_out = 0;
+    int rc = m5_dir_list(&names, &n, dir, err);
+    if (rc) return rc;
+    m5_calib_file *list = m5_calloc(M5_MEM_MISC, n + 1, sizeof *list);
+    m5_calib *c = m5_alloc(M5_MEM_MISC, sizeof *c);
+    for (size_t i = 0; i < n; i++) {
+        m5_buf path = {0};
+        m5_buf_printf(&path, "%s/%s", dir, names[i]);
+        if (list && c && !path.failed && m5_calib_is_name(names[i]) && m5_file_stat(path.p, &list[k].n_bytes, &list[k].made_unix_ms)) {
+            m5_calib_file *f = &list[k++];
+            snprintf(f->name, sizeof f->name, "%s", names[i]);
+            f->whole = m5_calib_view(c, fingerprint, dir, names[i], NULL) == 0;
+            if (f->whole) snprintf(f->model, sizeof f->model, "%s", c->model);
+            f->n_tok = f->whole ? c->n_tok : 0;
+        }
+        m5_buf_free(&path);
+        m5_free(names[i]);
+    }
+    m5_free(names);
+    if (!list || !c) {
+        m5_free(list);
+        m5_free(c);
+        return m5_error_set(err, M5_ERR_NOMEM, "out of memory while listing %s", dir);
+    }
+    m5_free(c);
+    *out = list;
+    *n_out = k;
+    return 0;
+}
+
 void m5_calib_path(m5_buf *out, const char *folder, const char *fingerprint)
 {
     m5_buf_printf(out, "%s/%016llx" SUFFIX, folder, (unsigned long long)m5_hash64(fingerprint, strlen(fingerprint)));
@@ -326,6 +439,8 @@ int m5_calib_save(const m5_calib *c, const char *path, const char *fingerprint, 
     const char *slash = strrchr(path, '/');
     char *folder = !rc && slash && slash > path ? m5_strndup(M5_MEM_MISC, path, (size_t)(slash - path)) : NULL;
     if (folder) rc = m5_dir_make(folder, 0700, err);
+    size_t n_gone = 0; /* a file that cannot be removed is no reason to lose the record */
+    if (folder && !rc && m5_calib_is_name(slash + 1)) sweep(folder, false, false, &n_gone, NULL);
     if (!rc) rc = m5_file_write_atomic(path, b.p, b.n, 0600, err);
     m5_free(folder);
     m5_buf_free(&b);

@@ -41,6 +41,7 @@ typedef struct m5_calib_choice {
 typedef struct m5_calib {
     char model[96], isa[16], text[16]; /* short name; "own" or "file" */
     int n_layer, n_threads, n_tok;     /* of the model; used; places measured */
+    int n_ids;                         /* singles were compared over the first so many ids; 0 = all */
     int64_t made_unix_ms;
     int n_cost;
     struct { int rows; double us; } cost[M5_CALIB_MAX_COSTS]; /* of a forward */
@@ -71,13 +72,31 @@ int m5_calib_parse(m5_calib *out, const char *json, size_t n, m5_error *err);
 
 /* Appends "folder/<fingerprint of the record>.m5calib". */
 void m5_calib_path(m5_buf *out, const char *folder, const char *fingerprint);
-/* Makes the folder when missing. */
+/* Makes the folder when missing. Under a name that m5_calib_path made, what a killed run left unfinished in the folder is removed before. */
 int m5_calib_save(const m5_calib *c, const char *path, const char *fingerprint, m5_error *err);
 /* The record of a model that is open. Errors: M5_ERR_NOTFOUND without a file, M5_ERR_FORMAT for one that is torn, foreign or of another version, which
  * is removed when own (a name that m5_calib_path made). Owner: caller, m5_free. */
 int m5_calib_load(m5_calib **out, const char *path, const m5_model *m, bool own, m5_error *err);
 /* The user's file, or (path NULL) the model's record in dir, or (both NULL) none. What is wrong with a file goes to the log; *out is NULL then. */
 int m5_calib_open(m5_calib **out, const char *path, const char *dir, const m5_model *m, m5_error *err);
+
+/* ---- administration, without a model ---- */
+typedef struct m5_calib_file {
+    char name[32], model[96]; /* file; model as the record calls it, "" when it cannot be read */
+    int n_tok;                /* places measured */
+    bool whole;               /* of this version, untorn, under its own name */
+    uint64_t n_bytes;
+    int64_t made_unix_ms;     /* when it was written */
+} m5_calib_file;
+/* Records in dir under the names that m5_calib_path makes, by name; caller m5_free. Errors: M5_ERR_NOTFOUND without a folder. */
+int m5_calib_list(m5_calib_file **out, size_t *n, const char *dir, m5_error *err);
+/* One of them; *out is undefined on errors: M5_ERR_ARG for another kind of name, M5_ERR_NOTFOUND, M5_ERR_FORMAT with what is wrong. */
+int m5_calib_view(m5_calib *out, char fingerprint[66], const char *dir, const char *name, m5_error *err);
+bool m5_calib_is_name(const char *name);
+/* Removes the records in dir (all = false: only those that are not whole) and files that were left unfinished a minute ago or earlier: a younger one may
+ * belong to a run that is about to end. Returns how many in *n. Errors: of the first file that could not be removed; the others are gone. */
+int m5_calib_clear(const char *dir, bool all, size_t *n, m5_error *err);
+
 /* Leaves out what c has with a mean KL of at most kl; *cut NULL: it has nothing so close, and all layers stay. c NULL: refused, as somebody must
  * calibrate first. Only while the model has no sequence. */
 int m5_calib_leave_out(const m5_calib *c, m5_model *m, double kl, const m5_calib_cut **cut, m5_error *err);

@@ -4,10 +4,12 @@
  *
  * Text: continuations that the model writes itself, or one that is given; only places behind a prompt are measured. The whole model's logits of all
  * places are kept, then come
- *   exits    the first layers with the model's own head: is their likeliest token the model's? (several depths, then those around the best)
- *   singles  each layer left out alone, over a quarter of the places
- *   cuts     layers left out one after the other, each time the one that hurts least of the next few in the order of singles
- *   skips    the same sets for guesses only, with the state of the whole model behind them
+ *   exits    the first layers with the model's own head: is their likeliest token the model's? (several depths, then those around the best,
+ *            over half of the places)
+ *   singles  each layer left out alone, over a quarter of the places (half of every second text) and, of a large vocabulary, over the first ids
+ *   cuts     layers left out one after the other, each time the one that hurts least of the next few in the order of singles, tried like them; then over
+ *            all ids and all places, or half of them where that tells the mean KL to a thousandth of a nat (n_tok says which)
+ *   skips    the same sets for guesses only, with the state of the whole model behind them, over a quarter of the places
  * and the time of everything that drafting or decoding would do. */
 #ifndef M5_ENGINE_CALIBRATE_H
 #define M5_ENGINE_CALIBRATE_H
@@ -22,6 +24,8 @@ typedef struct m5_calibrate_options {
     size_t n_text;
     const int32_t *ids; /* [n_ids], instead of text */
     size_t n_ids;
+    uint64_t stream_bytes; /* for what stands between layers, so that cuts start where they differ; 0 = an eighth of the memory. Changes the time alone */
+    double sure_kl;     /* half of the places are enough for a cut whose mean KL has a standard error of at most so many nats; 0 = 0.001 */
     void (*progress)(void *ctx, double fraction, const char *what); /* may be NULL, as the next */
     void (*estimate)(void *ctx, double seconds);                    /* once, when the speed is known */
     void *ctx;

@@ -4,6 +4,7 @@
 #include "engine/sampler.h"
 
 #include "base/mem.h"
+#include "engine/row.h"
 
 #include <float.h>
 #include <math.h>
@@ -136,66 +137,6 @@ double m5_sampler_uniform(uint64_t seed, uint64_t position)
     return (double)bits * 0x1p-53;
 }
 
-/* exp(x) for x <= 0, relative error below 3e-7, 0 below -87 (where a float would turn denormal). Written out so that it vectorises and does not
- * depend on the C library: 2^n * p(r) with r = x - n ln 2 in [-0.35, 0.35] and the Taylor polynomial of degree 7. */
-static inline float exp_neg(float x)
-{
-    float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* round to nearest through the mantissa */
-    float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.0f / 5040.0f;
-    p = p * r + 1.0f / 720.0f;
-    p = p * r + 1.0f / 120.0f;
-    p = p * r + 1.0f / 24.0f;
-    p = p * r + 1.0f / 6.0f;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    union {
-        int32_t i;
-        float f;
-    } scale = {((int32_t)(n < -126.0f ? -126.0f : n) + 127) << 23};
-    return x < -87.0f ? 0.0f : p * scale.f;
-}
-
-/* Eight running maxima keep the loop vectorisable without licensing the compiler to reorder; NaN never wins a comparison. */
-static float max_of(const float *x, int n)
-{
-    float m[8];
-    for (int j = 0; j < 8; j++) m[j] = -INFINITY;
-    int i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (int j = 0; j < 8; j++) m[j] = x[i + j] > m[j] ? x[i + j] : m[j];
-    for (; i < n; i++) m[0] = x[i] > m[0] ? x[i] : m[0];
-    for (int j = 1; j < 8; j++) m[0] = m[j] > m[0] ? m[j] : m[0];
-    return m[0];
-}
-
-static int32_t first_at(const float *x, int n, float value)
-{
-    for (int i = 0; i < n; i++)
-        if (x[i] == value) return i;
-    return 0;
-}
-
-/* Natural log of sum exp(x - max) in eight lanes of double, merged in order. */
-static double log_sum(const float *x, int n, float max)
-{
-    double sum[8] = {0};
-    int i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (int j = 0; j < 8; j++) {
-            float d = x[i + j] - max;
-            sum[j] += (double)exp_neg(d <= 0 ? d : -INFINITY);
-        }
-    for (; i < n; i++) {
-        float d = x[i] - max;
-        sum[0] += (double)exp_neg(d <= 0 ? d : -INFINITY);
-    }
-    double t = 0;
-    for (int j = 0; j < 8; j++) t += sum[j];
-    return log(t);
-}
-
 static bool above(float value, int32_t id, m5_token_prob than) { return value > than.logprob || (value == than.logprob && id < than.id); }
 
 static void fill_logprobs(m5_sampler *s, const m5_sample_in *in, m5_sample_out *out)
@@ -203,8 +144,8 @@ static void fill_logprobs(m5_sampler *s, const m5_sample_in *in, m5_sample_out *
     int want = in->params->n_top_logprobs;
     if (want < 0) return;
     const float *x = in->logits;
-    float max = max_of(x, s->n_row);
-    double lz = log_sum(x, s->n_row, max);
+    float max = m5_row_max(x, s->n_row);
+    double lz = m5_row_log_sum(x, s->n_row, max);
     out->logprob = (float)((double)(x[out->id] - max) - lz);
     if (want > s->n_vocab) want = s->n_vocab;
     int n = 0;
@@ -401,7 +342,7 @@ static int32_t draw(m5_sampler *s, const m5_sampling *p, const float *l, float m
         s->dist[n] = d;
         n += d <= 87.0f;
     }
-    for (int i = 0; i < n; i++) s->weight[i] = exp_neg(-s->dist[i]);
+    for (int i = 0; i < n; i++) s->weight[i] = m5_row_exp_neg(-s->dist[i]);
     s->n_cand = n;
     if (p->top_k > 0 && p->top_k < s->n_cand) keep_best(s, s->dist, p->top_k, INFINITY);
     if (p->top_p < 1) keep_best(s, s->dist, s->n_cand, (double)p->top_p);
@@ -415,14 +356,14 @@ int m5_sampler_draw(m5_sampler *s, const m5_sample_in *in, m5_sample_out *out, m
     *out = (m5_sample_out){.id = -1};
     const m5_sampling *p = in->params;
     const float *l = adjusted(s, in);
-    float max = max_of(l, s->n_vocab);
+    float max = m5_row_max(l, s->n_vocab);
     if (max == -INFINITY) {
-        if (max_of(in->logits, s->n_vocab) == -INFINITY) return m5_error_set(err, M5_ERR_INTERNAL, "the model gave no logit that is a number");
+        if (m5_row_max(in->logits, s->n_vocab) == -INFINITY) return m5_error_set(err, M5_ERR_INTERNAL, "the model gave no logit that is a number");
         return m5_error_set(err, M5_ERR_ARG, in->mask ? "the grammar and logit_bias together forbid every token" : "logit_bias forbids every token");
     }
     s->n_cand = 0;
     if (p->temperature == 0 || max == INFINITY)
-        out->id = first_at(l, s->n_vocab, max);
+        out->id = m5_row_first_at(l, s->n_vocab, max);
     else
         out->id = draw(s, p, l, max, in->n_ids);
     fill_logprobs(s, in, out);

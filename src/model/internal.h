@@ -44,6 +44,7 @@ typedef struct m5_step {
     int n_tok, n_run;
     const m5_run *runs; /* NULL in the next-token head */
     const m5_layer_set *layers;
+    const m5_stream *stream; /* NULL = the whole forward */
     bool guess; /* all rows are held, nothing can be committed */
     const int32_t *pos, *seq_of;
     const m5_kv_view *views; /* [n_run] */

@@ -322,11 +322,24 @@ static int next_layer(const m5_model *m, const m5_step *st, int l)
     return l;
 }
 
+/* What stands in front of the layers from .. to goes where the caller wants it. */
+static void keep_stream(const m5_model *m, const m5_step *st, int from, int to)
+{
+    const m5_stream *s = st->stream;
+    if (!s || !s->kept) return;
+    for (int l = (from + s->every - 1) / s->every * s->every; l <= to && l < m->cfg->n_layer; l += s->every) {
+        float *dst = s->kept + (size_t)(l / s->every) * s->step;
+        if (dst != s->from || l != s->first) memcpy(dst, m->x, (size_t)st->n_tok * (size_t)m->cfg->n_embd * sizeof *dst);
+    }
+}
+
 static void layers(m5_model *m, const m5_step *st)
 {
     const m5_config *c = m->cfg;
     const int n = c->n_embd, n_tok = st->n_tok;
     int l = next_layer(m, st, 0);
+    keep_stream(m, st, st->stream ? st->stream->first : 0, l);
+    if (l == c->n_layer) return;
     m5_cpu_rmsnorm(m->cpu, m->h, n, m->x, n, m->w->layers[l].attn_norm, n_tok, n, c->rms_eps);
     for (int after; l < c->n_layer; l = after) {
         after = next_layer(m, st, l + 1);
@@ -344,12 +357,14 @@ static void layers(m5_model *m, const m5_step *st)
         const float *next = after < c->n_layer ? m->w->layers[after].attn_norm : NULL;
         if (c->n_ple == 0 && lw->layer_scalar == 1.0f) {
             m5_cpu_add_rmsnorm(m->cpu, next ? m->h : NULL, m->x, m->y, next, n_tok, n, c->rms_eps);
+            keep_stream(m, st, l + 1, after);
             continue;
         }
         m5_cpu_add(m->cpu, m->x, m->y, n_tok, n);
         if (c->n_ple > 0) m5_ple_add(m, l, n_tok);
         m5_cpu_scale(m->cpu, m->x, lw->layer_scalar, n_tok, n);
         if (next) m5_cpu_rmsnorm(m->cpu, m->h, n, m->x, n, next, n_tok, n, c->rms_eps);
+        keep_stream(m, st, l + 1, after);
     }
 }
 
@@ -375,11 +390,27 @@ static void outputs(m5_model *m, const m5_step *st, int n_guess, float *logits)
 
 static void compute(m5_model *m, const m5_step *st, int n_guess, float *logits)
 {
-    m5_pool_for(m5_cpu_pool(m->cpu), st->n_tok, 16, embed_rows, m);
-    m5_cpu_scale(m->cpu, m->x, m->cfg->embd_scale, st->n_tok, m->cfg->n_embd);
-    if (m->cfg->n_ple > 0) m5_ple_open(m, st->n_tok, m->ids);
+    const bool later = st->stream && st->stream->first > 0;
+    if (!later || m->cfg->n_ple > 0) { /* embeddings of every layer are made from those of the ids */
+        m5_pool_for(m5_cpu_pool(m->cpu), st->n_tok, 16, embed_rows, m);
+        m5_cpu_scale(m->cpu, m->x, m->cfg->embd_scale, st->n_tok, m->cfg->n_embd);
+        if (m->cfg->n_ple > 0) m5_ple_open(m, st->n_tok, m->ids);
+    }
+    if (later) memcpy(m->x, st->stream->from, (size_t)st->n_tok * (size_t)m->cfg->n_embd * sizeof *m->x);
     layers(m, st);
     outputs(m, st, n_guess, logits);
+}
+
+/* The rows are computed: they are held, or belong to their sequences. */
+static void advance(const m5_run *runs, int n_run)
+{
+    for (int i = 0; i < n_run; i++) {
+        m5_seq *s = runs[i].seq;
+        s->n_pending = 0;
+        s->settled = (m5_layer_set){0};
+        s->n_held = runs[i].hold ? runs[i].n_tok : 0;
+        if (!runs[i].hold) s->pos += runs[i].n_tok;
+    }
 }
 
 int m5_model_forward(m5_model *m, const m5_run *runs, int n_run, float *logits, m5_error *err)
@@ -390,32 +421,72 @@ int m5_model_forward(m5_model *m, const m5_run *runs, int n_run, float *logits, 
     if (rc < 0) return rc;
     lay_out_rows(m, runs, n_run, &m->layers, &st);
     compute(m, &st, m->cfg->n_vocab, logits);
-    for (int i = 0; i < n_run; i++) {
-        m5_seq *s = runs[i].seq;
-        s->n_pending = 0;
-        s->settled = (m5_layer_set){0};
-        s->n_held = runs[i].hold ? runs[i].n_tok : 0;
-        if (!runs[i].hold) s->pos += runs[i].n_tok;
+    advance(runs, n_run);
+    return 0;
+}
+
+int m5_model_restart(const m5_model *m, const m5_layer_set *set, int at)
+{
+    for (int l = at; l < m->cfg->n_layer; l++) {
+        const m5_layer_config *lc = &m->cfg->layers[l];
+        if (!m5_layer_in(set, l) || lc->mixer != M5_MIX_ATTN || lc->kv_donor >= at) continue;
+        at = lc->kv_donor;
+        l = at - 1; /* what lies between must find its keys too */
     }
+    return at;
+}
+
+/* Of a set, the layers that a forward from a stream computes. */
+static int keep_upper(const m5_model *m, m5_layer_set *set, const m5_stream *s, m5_error *err)
+{
+    if (s->first < 0 || s->first > m->cfg->n_layer || m5_model_restart(m, set, s->first) != s->first)
+        return m5_error_set(err, M5_ERR_ARG, "a forward cannot begin with layer %d", s->first);
+    const m5_layer_set below = m5_layers_first(s->first);
+    for (int w = 0; w < M5_LAYER_WORDS; w++) set->bits[w] &= ~below.bits[w];
+    return 0;
+}
+
+int m5_model_forward_from(m5_model *m, const m5_run *runs, int n_run, const m5_stream *s, int n_ids, float *logits, m5_error *err)
+{
+    m5_step st;
+    m5_layer_set set = m->layers;
+    for (int i = 0; i < n_run; i++)
+        if (runs[i].hold) return m5_error_set(err, M5_ERR_ARG, "rows of a part of the layers cannot be held");
+    int rc = check_runs(m, runs, n_run, false, err);
+    if (rc == 0) rc = keep_upper(m, &set, s, err);
+    if (rc == 0) rc = reserve_runs(runs, n_run, false, err);
+    if (rc < 0) return rc;
+    lay_out_rows(m, runs, n_run, &set, &st);
+    st.stream = s;
+    compute(m, &st, n_ids, logits);
+    advance(runs, n_run);
     return 0;
 }
 
 int m5_model_guess(m5_model *m, const m5_run *runs, int n_run, const m5_layer_set *set, int n_guess, float *logits, m5_error *err)
 {
+    return m5_model_guess_from(m, runs, n_run, set, NULL, n_guess, logits, err);
+}
+
+int m5_model_guess_from(m5_model *m, const m5_run *runs, int n_run, const m5_layer_set *set, const m5_stream *stream, int n_guess, float *logits, m5_error *err)
+{
     m5_step st;
+    m5_layer_set part = *set;
     int rc = check_runs(m, runs, n_run, true, err);
     if (rc == 0) rc = m5_model_check_layers(m, set, err);
+    if (rc == 0 && stream) rc = keep_upper(m, &part, stream, err);
     for (int w = 0; w < M5_LAYER_WORDS && rc == 0; w++)
         if (set->bits[w] & ~m->layers.bits[w]) rc = m5_error_set(err, M5_ERR_ARG, "a guess from layers that the model does not use");
     if (rc == 0) rc = reserve_runs(runs, n_run, true, err);
     if (rc < 0) return rc;
-    lay_out_rows(m, runs, n_run, set, &st);
+    lay_out_rows(m, runs, n_run, &part, &st);
     st.guess = true;
+    st.stream = stream;
     compute(m, &st, n_guess, logits);
     for (int i = 0; i < n_run; i++) {
         m5_seq *s = runs[i].seq;
         s->n_held = 0;
-        for (int w = 0; w < M5_LAYER_WORDS; w++) s->settled.bits[w] |= set->bits[w];
+        for (int w = 0; w < M5_LAYER_WORDS; w++) s->settled.bits[w] |= part.bits[w];
     }
     return 0;
 }

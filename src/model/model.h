@@ -88,6 +88,23 @@ int m5_model_forward(m5_model *m, const m5_run *runs, int n_run, float *logits, 
  * m5_model_layers. */
 int m5_model_guess(m5_model *m, const m5_run *runs, int n_run, const m5_layer_set *set, int n_guess, float *logits, m5_error *err);
 
+/* The residual stream between layers, for who computes many models that differ in their last layers alone. */
+typedef struct m5_stream {
+    int first;         /* layers below are not computed; 0 = start with the ids */
+    const float *from; /* [sum n_tok, n_embd] stream in front of layer first; may lie in kept */
+    float *kept;       /* NULL, or gets the stream in front of every layer l >= first that is a multiple of every: [sum n_tok, n_embd] at */
+    int every;         /* kept + l / every * step */
+    size_t step;       /* floats */
+} m5_stream;
+/* The last layer, at most `at`, that a forward over these layers can begin with: no layer from there on reads the keys of one before it. */
+int m5_model_restart(const m5_model *m, const m5_layer_set *set, int at);
+/* m5_model_forward from layer s->first on, logits of ids below n_ids alone, in rows of n_vocab. The same bits as the whole forward, given its stream.
+ * The state of lower layers is not written: such a sequence serves further calls with the same first (or a later one) only. `hold` is refused. Errors:
+ * as m5_model_forward, and M5_ERR_ARG for a first that m5_model_restart would move. */
+int m5_model_forward_from(m5_model *m, const m5_run *runs, int n_run, const m5_stream *s, int n_ids, float *logits, m5_error *err);
+/* m5_model_guess likewise. An earlier guess at the same rows has been through the layers below. */
+int m5_model_guess_from(m5_model *m, const m5_run *runs, int n_run, const m5_layer_set *set, const m5_stream *s, int n_guess, float *logits, m5_error *err);
+
 /* Hidden state after the final norm of the rows of the last forward that had logits, [sum n_out, n_embd]. Borrowed until the next forward. */
 const float *m5_model_hidden(const m5_model *m);
 /* The same for all rows, [sum n_tok, n_embd], when opened with mtp, else NULL. */

@@ -56,6 +56,38 @@ class Lossy(unittest.TestCase):
         code, out, err = call("calibrate", os.path.join(self.tmp.name, "nothing"), "--cache-dir", self.dir)
         self.assertEqual((code, out), (1, ""))
 
+    def test_cache(self):
+        """`cache` lists, shows, checks and clears the record; a file that the user named stays."""
+        folder = os.path.join(self.tmp.name, "cleared")
+        os.makedirs(folder)
+        name = os.path.basename(self.file)
+        for target in (name, "mine.m5calib"):
+            with open(self.file, "rb") as f, open(os.path.join(folder, target), "wb") as g:
+                g.write(f.read())
+        leftover = os.path.join(folder, name + ".Ab12Cd")
+        with open(leftover, "w") as f:
+            f.write("M5CALIB")
+        os.utime(leftover, (1e9, 1e9))
+        listed = json.loads(call("cache", "list", "--json", "--cache-dir", folder)[1])
+        self.assertEqual([(c["name"], c["model"], c["whole"]) for c in listed["calibrations"]], [(name, self.record["model"], True)])
+        self.assertIn(name, call("cache", "list", "--cache-dir", folder)[1])
+        self.assertIn("layers left out for good", call("cache", "show", name, "--cache-dir", folder)[1])
+        self.assertEqual(json.loads(call("cache", "show", name, "--json", "--cache-dir", folder)[1]), self.record)
+        self.assertEqual(call("cache", "verify", "--cache-dir", folder)[0], 0)
+        self.assertIn("calibrations too", call("cache", "--help")[1])
+        code, out, err = call("cache", "clear", "--bad", "--cache-dir", folder)
+        self.assertEqual((code, sorted(os.listdir(folder))), (0, sorted([name, "mine.m5calib"])), out + err)
+        code, out, err = call("cache", "clear", "--cache-dir", folder)
+        self.assertEqual((code, os.listdir(folder)), (0, ["mine.m5calib"]), out + err)
+        self.assertIn("1 of calibrations", out)
+        with open(os.path.join(folder, name), "w") as f:
+            f.write("M5CALIB 1 torn")
+        code, out, err = call("cache", "verify", "--cache-dir", folder)
+        self.assertEqual(code, 1)
+        self.assertIn("clear --bad", out)
+        self.assertIn("damaged", call("cache", "list", "--cache-dir", folder)[1])
+        self.assertEqual(call("cache", "show", name, "--cache-dir", folder)[0], 1)
+
     def test_figures(self):
         """The mean KL in the record is the one of the logits that `debug logits` prints."""
         cut = self.record["cuts"][-1]

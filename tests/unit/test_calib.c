@@ -7,7 +7,10 @@
 #include "m5.h"
 
 #include <math.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "t.h"
@@ -25,6 +28,7 @@ static void fill(m5_calib *c)
     c->n_layer = 70;
     c->n_threads = 3;
     c->n_tok = 512;
+    c->n_ids = 65536;
     c->made_unix_ms = 1764000000123;
     c->n_cost = 2;
     c->cost[0].rows = 1, c->cost[0].us = 1.0 / 3;
@@ -65,7 +69,7 @@ static bool same_cut(const m5_calib_cut *a, const m5_calib_cut *b)
 static bool same_record(const m5_calib *a, const m5_calib *b)
 {
     bool same = strcmp(a->model, b->model) == 0 && strcmp(a->isa, b->isa) == 0 && strcmp(a->text, b->text) == 0 && a->n_layer == b->n_layer &&
-                a->n_threads == b->n_threads && a->n_tok == b->n_tok && a->made_unix_ms == b->made_unix_ms && a->n_cost == b->n_cost &&
+                a->n_threads == b->n_threads && a->n_tok == b->n_tok && a->n_ids == b->n_ids && a->made_unix_ms == b->made_unix_ms && a->n_cost == b->n_cost &&
                 a->n_exit == b->n_exit && a->n_skip == b->n_skip && a->n_single == b->n_single && a->n_cut == b->n_cut;
     if (!same) return false;
     for (int i = 0; i < a->n_cost; i++) same = same && a->cost[i].rows == b->cost[i].rows && a->cost[i].us == b->cost[i].us;
@@ -229,6 +233,82 @@ out:
     m5_model_close(m);
 }
 
+/* The layer that a cut leaves out and the one before it does not. */
+static int joined(const m5_calib *c, int i)
+{
+    int l = 0;
+    while (!m5_layer_in(&c->cuts[i].out, l) || (i > 0 && m5_layer_in(&c->cuts[i - 1].out, l))) l++;
+    return l;
+}
+
+/* What is kept between layers, all of it, some or nothing, saves time and changes no figure: beginning a forward in the middle gives the bits of the whole
+ * one, also when texts were left out at the end of an earlier cut. */
+static void same_without_stream(const char *name, int n_ids, int step, double sure)
+{
+    m5_model *m = open_model(name);
+    m5_calib *c[3] = {NULL};
+    m5_error err = {0};
+    int32_t ids[120];
+    bool more = false;
+    if (!m) return;
+    const m5_config *cfg = m5_model_config(m);
+    for (int i = 0; i < n_ids; i++) ids[i] = (i * step + i / 13 * 5 + 11) % cfg->n_vocab;
+    for (int i = 0; i < 3; i++) {
+        m5_calibrate_options o = {.n_tok = n_ids ? n_ids : 96, .ids = n_ids ? ids : NULL, .n_ids = (size_t)n_ids, .sure_kl = sure};
+        o.stream_bytes = i == 0 ? 0 : i == 1 ? (uint64_t)cfg->n_layer / 2 * 320 * (uint64_t)cfg->n_embd * 4 : 1;
+        T_CHECK(m5_calibrate(&c[i], m, &o, &err) == 0, "%s: %s", name, err.text);
+    }
+    for (int k = 1; k < 3 && c[0] && c[k]; k++) {
+        const m5_calib *a = c[0], *b = c[k];
+        T_CHECK(a->n_exit >= 1 && a->n_exit == b->n_exit && a->n_skip >= 1 && a->n_skip == b->n_skip && a->n_single == b->n_single && a->n_cut == b->n_cut,
+                "%s: as many sets", name);
+        for (int i = 0; i < a->n_exit && i < b->n_exit; i++)
+            T_CHECK(memcmp(a->exits[i].right, b->exits[i].right, sizeof a->exits[i].right) == 0 &&
+                        memcmp(a->exits[i].share, b->exits[i].share, sizeof a->exits[i].share) == 0, "%s: exit %d, stream %d", name, i, k);
+        for (int i = 0; i < a->n_skip && i < b->n_skip; i++)
+            T_CHECK(memcmp(a->skips[i].right, b->skips[i].right, sizeof a->skips[i].right) == 0 &&
+                        memcmp(a->skips[i].share, b->skips[i].share, sizeof a->skips[i].share) == 0, "%s: skip %d, stream %d", name, i, k);
+        for (int i = 0; i < a->n_single && i < b->n_single; i++)
+            T_CHECK(a->singles[i].kl_mean == b->singles[i].kl_mean && a->singles[i].top1 == b->singles[i].top1, "%s: single %d, stream %d", name, i, k);
+        for (int i = 0; i < a->n_cut && i < b->n_cut; i++)
+            T_CHECK(same_set(&a->cuts[i].out, &b->cuts[i].out) && a->cuts[i].n_tok == b->cuts[i].n_tok && a->cuts[i].kl_mean == b->cuts[i].kl_mean &&
+                        a->cuts[i].kl_p99 == b->cuts[i].kl_p99 && a->cuts[i].top1 == b->cuts[i].top1, "%s: cut %d, stream %d", name, i, k);
+    }
+    for (int i = 1; c[0] && i < c[0]->n_cut; i++) more = more || (c[0]->cuts[i].n_tok > c[0]->cuts[i - 1].n_tok && joined(c[0], i) > joined(c[0], i - 1));
+    T_CHECK(more || sure == 0, "%s: the test needs a text that a cut passes by and the next one, which begins later, does not", name);
+    for (int i = 0; i < 3; i++) m5_free(c[i]);
+    m5_model_close(m);
+}
+
+/* Guesses of some layers behind the whole model's state, eight rows at a time, as m5_model_guess gives them: share of right ones. */
+static double guessed_by_hand(m5_model *m, const m5_layer_set *set, const int32_t *ids, int n)
+{
+    const int v = m5_model_config(m)->n_vocab;
+    float *x = m5_calloc(M5_MEM_SCRATCH, 16 * (size_t)v, sizeof *x);
+    m5_seq *s = NULL;
+    m5_error err = {0};
+    int right = 0;
+    T_EQ_INT(m5_seq_new(&s, m, &err), 0);
+    for (int at = 0; at < n && x && s; at += 8) {
+        const int k = n - at < 8 ? n - at : 8;
+        m5_run r = {.seq = s, .ids = ids + at, .n_tok = k, .n_out = k};
+        T_EQ_INT(m5_model_guess(m, &r, 1, set, v, x, &err), 0);
+        T_EQ_INT(m5_model_forward(m, &r, 1, x + 8 * (size_t)v, &err), 0);
+        for (int row = 0; row < k; row++) {
+            const float *a = x + (size_t)row * (size_t)v, *b = a + 8 * (size_t)v;
+            int best[2] = {0};
+            for (int i = 1; i < v; i++) {
+                if (a[i] > a[best[0]]) best[0] = i;
+                if (b[i] > b[best[1]]) best[1] = i;
+            }
+            right += best[0] == best[1];
+        }
+    }
+    m5_seq_free(s);
+    m5_free(x);
+    return (double)right / n;
+}
+
 /* What a run says of given ids is what a plain measurement finds, and what it says twice. */
 static void true_figures(const char *name)
 {
@@ -260,6 +340,18 @@ static void true_figures(const char *name)
         same = by_hand(m, &c->exits[i].layers, ids, 8, &kl);
         T_CHECK(fabs(c->exits[i].right[0] - same) < 1e-9 && c->exits[i].share[0] == 1, "%s: exit %d, %g right by hand, %g in the record", name, i + 1,
                 same, c->exits[i].right[0]);
+    }
+    for (int i = 0; i < c->n_single; i++) { /* over a quarter of them, at least eight */
+        rest = m5_layers_first(n);
+        for (int l = 0; l < n; l++)
+            if (m5_layer_in(&c->singles[i].out, l)) m5_layer_put(&rest, l, false);
+        same = by_hand(m, &rest, ids, 8, &kl);
+        T_CHECK(c->singles[i].n_tok == 8 && fabs(c->singles[i].kl_mean - kl) < 1e-6 * kl + 1e-7 && fabs(c->singles[i].top1 - same) < 1e-9,
+                "%s: single %d, KL %g by hand, %g in the record", name, i, kl, c->singles[i].kl_mean);
+    }
+    for (int i = 0; i < c->n_skip; i++) {
+        same = guessed_by_hand(m, &c->skips[i].layers, ids, 8);
+        T_CHECK(fabs(c->skips[i].right[0] - same) < 1e-9, "%s: skip %d, %g right by hand, %g in the record", name, i, same, c->skips[i].right[0]);
     }
 out:
     m5_free(c);
@@ -365,6 +457,69 @@ static void remove_all(const char *folder)
     m5_free(names);
 }
 
+static void write_at(const char *name, const char *text, int seconds_ago)
+{
+    char path[512];
+    struct timespec t[2] = {{.tv_sec = time(NULL) - seconds_ago}, {.tv_sec = time(NULL) - seconds_ago}};
+    m5_error err = {0};
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    T_CHECK(m5_file_write_atomic(path, text, strlen(text), 0600, &err) == 0, "%s", err.text);
+    T_EQ_INT(utimensat(AT_FDCWD, path, t, 0), 0);
+}
+
+static bool there(const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return m5_path_exists(path);
+}
+
+/* What `cache` sees and removes: records and old leftovers of theirs, nothing else; and a new record clears leftovers away. */
+static void administration(void)
+{
+    static const char *const keep[] = {"notes.m5calib", "0123456789abcdef.m5calib.bak", "0123456789abcdef.m5calibs", "0123456789ABCDEF.m5calib",
+                                       "mine.m5calib.aBcDeF", "0123456789abcdef-0000.m5state.aBcDeF"};
+    enum { N_KEEP = sizeof keep / sizeof keep[0] };
+    m5_calib_file *list = NULL;
+    m5_buf path = {0}, link = {0};
+    m5_error err = {0};
+    size_t n = 0;
+    char whose[66];
+    T_EQ_INT(m5_calib_list(&list, &n, "/nowhere/at/all", &err), M5_ERR_NOTFOUND);
+    T_CHECK(m5_calib_clear("/nowhere/at/all", true, &n, &err) == 0 && n == 0, "no folder, nothing to do");
+    for (int i = 0; i < N_KEEP; i++) write_at(keep[i], "x", 900);
+    fill(&one);
+    m5_calib_path(&path, dir, print);
+    const char *name = strrchr(path.p, '/') + 1;
+    write_at("00000000000000aa.m5calib.aBcDeF", "M5CAL", 900);
+    write_at("00000000000000aa.m5calib.zzzzz0", "M5CAL", 5); /* perhaps of a run that lives */
+    T_CHECK(m5_calib_save(&one, path.p, print, &err) == 0, "%s", err.text);
+    T_CHECK(!there("00000000000000aa.m5calib.aBcDeF") && there("00000000000000aa.m5calib.zzzzz0"), "a new record takes old leftovers away");
+    write_at("00000000000000ab.m5calib", "M5CALIB 1 torn", 0);
+    m5_buf_printf(&link, "%s/00000000000000ac.m5calib", dir);
+    T_EQ_INT(symlink(path.p, link.p), 0);
+    T_CHECK(m5_calib_list(&list, &n, dir, &err) == 0 && n == 2, "%zu records, %s", n, err.text);
+    for (size_t i = 0; i < n && n == 2; i++) {
+        const bool mine = strcmp(list[i].name, name) == 0;
+        T_CHECK(list[i].whole == mine && strcmp(list[i].model, mine ? one.model : "") == 0 && list[i].n_tok == (mine ? 512 : 0), "%s", list[i].name);
+    }
+    m5_free(list);
+    T_CHECK(m5_calib_view(&two, whose, dir, name, &err) == 0 && same_record(&one, &two) && strcmp(whose, print) == 0, "%s", err.text);
+    T_EQ_INT(m5_calib_view(&two, whose, dir, "00000000000000ab.m5calib", &err), M5_ERR_FORMAT);
+    T_EQ_INT(m5_calib_view(&two, whose, dir, "00000000000000ff.m5calib", &err), M5_ERR_NOTFOUND);
+    T_EQ_INT(m5_calib_view(&two, whose, dir, "../x", &err), M5_ERR_ARG);
+    write_at("00000000000000aa.m5calib.aBcDeF", "M5CAL", 900);
+    T_CHECK(m5_calib_clear(dir, false, &n, &err) == 0 && n == 2, "%zu bad ones, %s", n, err.text);
+    T_CHECK(there(name) && !there("00000000000000ab.m5calib") && !there("00000000000000aa.m5calib.aBcDeF"), "only what is bad goes");
+    T_CHECK(m5_calib_clear(dir, true, &n, &err) == 0 && n == 1 && !there(name), "%zu gone, %s", n, err.text);
+    T_CHECK(there("00000000000000aa.m5calib.zzzzz0"), "a young file may be somebody's");
+    for (int i = 0; i < N_KEEP; i++) T_CHECK(there(keep[i]), "%s is no file of ours", keep[i]);
+    T_EQ_INT(readlink(link.p, whose, 1), 1);
+    m5_buf_free(&path);
+    m5_buf_free(&link);
+    remove_all(dir);
+}
+
 /* A record decides whether self-drafts are used unasked, and they change no answer, with layers left out or not. */
 static void drafts(m5_calib *c, const m5_engine_options *like, const char *file, const char *fingerprint, const int32_t *whole, const int32_t *less)
 {
@@ -460,10 +615,15 @@ int main(void)
     record_round_trip();
     what_it_says();
     kl_and_speed();
+    administration();
     static const char *const names[] = {"qwen3_5", "qwen3_5_moe", "gemma4", "gemma3", "llama3", "smollm2"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) family(names[i]);
     true_figures("qwen3_5");
     true_figures("gemma4");
+    static const char *const streams[] = {"qwen3_5", "gemma4", "smollm2"};
+    for (int i = 0; i < 6; i++) same_without_stream(streams[i / 2], i % 2 * 120, 37, 0);
+    same_without_stream("gemma3", 40, 45, 0.0135);
+    same_without_stream("gemma3_linear", 80, 3, 0.0135);
     static const char *const served[] = {"qwen3_5", "qwen3_5_mtp", "gemma4", "smollm2"};
     for (size_t i = 0; i < sizeof served / sizeof served[0]; i++) left_out(served[i]);
     rmdir(dir);
