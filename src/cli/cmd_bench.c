@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `bench`: prompt and answer speed of the model layer alone, without sampling and text. Each row is one measurement repeated; the state is built anew for
- * every repetition, outside the measured time. The first repetition is preceded by a short warm-up that is not counted. */
+ * every repetition, outside the measured time. A warm-up that is not counted touches what the first repetition needs: a whole pass of a prompt. */
 #include "cli/cli.h"
 
 #include "base/json.h"
@@ -119,7 +119,7 @@ static int run_one(bench *b, int n_prompt, int n_gen, int depth, m5_error *err)
 {
     enum { MAX_REPS = 1000 };
     double speed[MAX_REPS], warm;
-    int rc = measure(b, n_prompt < 32 ? n_prompt : 32, n_gen < 2 ? n_gen : 2, 0, &warm, err);
+    int rc = measure(b, n_prompt < b->chunk ? n_prompt : b->chunk, n_gen < 2 ? n_gen : 2, 0, &warm, err);
     for (int i = 0; !rc && i < b->o->reps; i++) rc = measure(b, n_prompt, n_gen, depth, &speed[i], err);
     if (!rc) report(b, n_gen ? "tg" : "pp", n_gen ? n_gen : n_prompt, depth, speed);
     return rc;
