@@ -2,15 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What drafts bring on real text: the same greedy requests to one m5-infer server with drafts off and on, by turns, the answers compared word for word.
 
-    bench/spec.py MODEL.gguf [-t 2] [--modes off,auto,ngram,mtp] [--reps 2] [--peer /path/to/llama-server --peer-args "--spec-type ngram-simple"]
+    bench/spec.py MODEL.gguf [-t 2] [--modes off,auto,ngram,mtp] [--reps 2] [--streams 1] [--peer /path/to/llama-server --peer-args "--spec-type ngram-simple"]
 
 Scenes: edit (a file of 200 lines is written again with a name changed), chat (ten questions), tool (calls with long schemas in the prompt), noise (hostile: words by
-chance at temperature 1.5). With --peer the same prompts go to llama-server without and with --peer-args.
+chance at temperature 1.5). Speeds are compared with the first mode: by the least time of each request over the repetitions ("best"; with several streams of a
+repetition), and as the median over the repetitions. With --peer the same prompts go to llama-server without and with --peer-args.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import random
+import statistics
 import subprocess
 import time
 import urllib.request
@@ -75,33 +78,36 @@ class Server:
         self.p.wait()
 
 
-def measure(server, jobs, modes, reps):
-    """Best time over the repetitions of every request, the modes by turns; for each mode (tokens, ms, drafted, right, same)."""
-    got = [[0, 0.0, 0, 0, True] for _ in modes]
-    for prompt, limit, extra in jobs:
-        best, text = [None] * len(modes), None
+def measure(server, jobs, modes, reps, streams):
+    """The modes by turns in every repetition; for each mode (tokens, least ms of a request, ms of each repetition, drafted, right, same). With several streams the ms
+    of a repetition are those on the wall."""
+    got = [{"n": 0, "best": [float("inf")] * len(jobs), "ms": [], "drafted": 0, "right": 0, "same": True} for _ in modes]
+    text = [None] * len(jobs)
+    with concurrent.futures.ThreadPoolExecutor(streams) as pool:
         for _ in range(reps):
-            for i, mode in enumerate(modes):
-                a = server.ask(prompt, limit, {**extra, **mode})
-                t = a["timings"]
-                if best[i] is None or t["predicted_ms"] < best[i]["predicted_ms"]:
-                    best[i] = t
-                text = text or a["choices"][0]["text"]
-                got[i][4] &= text == a["choices"][0]["text"]
-        for g, t in zip(got, best):
-            g[0] += t["predicted_n"]
-            g[1] += t["predicted_ms"]
-            g[2] += t.get("draft_n", 0)
-            g[3] += t.get("draft_n_accepted", 0)
+            for g, mode in zip(got, modes):
+                t0 = time.time()
+                answers = list(pool.map(lambda job: server.ask(job[0], job[1], {**job[2], **mode}), jobs))
+                times = [a["timings"] for a in answers]
+                g["ms"].append((time.time() - t0) * 1000 if streams > 1 else sum(t["predicted_ms"] for t in times))
+                g["n"] = sum(t["predicted_n"] for t in times)
+                g["drafted"] = sum(t.get("draft_n", 0) for t in times)
+                g["right"] = sum(t.get("draft_n_accepted", 0) for t in times)
+                for i, a in enumerate(answers):
+                    g["best"][i] = min(g["best"][i], times[i]["predicted_ms"])
+                    text[i] = text[i] or a["choices"][0]["text"]
+                    g["same"] &= text[i] == a["choices"][0]["text"]
     return got
 
 
-def show(scene, name, got, plain):
-    n, ms, drafted, right, same = got
-    speed = n * 1000 / ms
-    plain.setdefault(scene, speed)
-    share = f"{100 * right / drafted:.0f} % of {drafted}" if drafted else ""
-    print(f"{scene:8} {name:18} {speed:10.1f} {speed / plain[scene]:8.2f} x  {share:16} {'' if same else 'OTHER TEXT'}", flush=True)
+def show(scene, name, g, first, streams):
+    """first: of each scene the mode that the others are compared with."""
+    base = first.setdefault(scene, g)
+    ms = min(g["ms"]) if streams > 1 else sum(g["best"])
+    best = (min(base["ms"]) if streams > 1 else sum(base["best"])) / base["n"] / (ms / g["n"])
+    median = statistics.median(b / base["n"] / (m / g["n"]) for b, m in zip(base["ms"], g["ms"]))
+    share = f"{100 * g['right'] / g['drafted']:.0f} % of {g['drafted']}" if g["drafted"] else ""
+    print(f"{scene:8} {name:18} {g['n'] * 1000 / ms:10.1f} {best:8.2f} x {median:8.2f} x  {share:16} {'' if g['same'] else 'OTHER TEXT'}", flush=True)
 
 
 def main():
@@ -111,28 +117,29 @@ def main():
     ap.add_argument("--modes", default="off,auto,ngram,mtp")
     ap.add_argument("--scenes", default="edit,chat,tool,noise")
     ap.add_argument("--reps", type=int, default=2)
+    ap.add_argument("--streams", type=int, default=1, help="requests at a time")
     ap.add_argument("--binary", default=os.path.join(ROOT, "build", "m5-infer"))
     ap.add_argument("--m5-args", default="")
     ap.add_argument("--peer")
     ap.add_argument("--peer-args", default="--spec-type ngram-simple")
     a = ap.parse_args()
     port = random.randint(20000, 40000)
-    plain = {}
-    print(f"{'scene':8} {'drafts':18} {'tokens/s':>10} {'':>10}  right")
-    s = Server([a.binary, "serve", "-m", a.model, "-t", str(a.threads), "--port", str(port), "--parallel", "1", "--ctx", "8192", "--cache-dir", "", "--quiet",
+    first = {}
+    print(f"{'scene':8} {'drafts':18} {'tokens/s':>10} {'best':>10} {'median':>10}  right")
+    s = Server([a.binary, "serve", "-m", a.model, "-t", str(a.threads), "--port", str(port), "--parallel", str(a.streams), "--ctx", "8192", "--cache-dir", "", "--quiet",
                 *a.m5_args.split()], port)
     try:
         for scene in a.scenes.split(","):
             modes = a.modes.split(",")
-            for mode, got in zip(modes, measure(s, scenes()[scene], [{"speculative": m} for m in modes], a.reps)):
-                show(scene, mode, got, plain)
+            for mode, got in zip(modes, measure(s, scenes()[scene], [{"speculative": m} for m in modes], a.reps, a.streams)):
+                show(scene, mode, got, first, a.streams)
     finally:
         s.stop()
     for i, extra in enumerate((["", a.peer_args] if a.peer else [])):
-        s = Server([a.peer, "-m", a.model, "-t", str(a.threads), "--port", str(port), "-np", "1", "-c", "8192", *extra.split()], port)
+        s = Server([a.peer, "-m", a.model, "-t", str(a.threads), "--port", str(port), "-np", str(a.streams), "-c", "8192", *extra.split()], port)
         try:
             for scene in a.scenes.split(","):
-                show(scene, "llama.cpp " + (extra or "plain"), measure(s, scenes()[scene], [{}], a.reps)[0], plain)
+                show(scene, "llama.cpp " + (extra or "plain"), measure(s, scenes()[scene], [{}], a.reps, a.streams)[0], first, a.streams)
         finally:
             s.stop()
 
