@@ -51,7 +51,8 @@ INLINE void block_dots(m5_tile_kind kind, int m, __m512i *dot, const __m512i (*w
  * AMD: none with little arithmetic for a byte; one Zen 4 core reads at full speed by itself. Where activations and weights do not fit the first-level
  * cache the weights push the activations out (five tokens of n_in 2560 then run at 215 Gop/s instead of 290, Q4_0); a non-temporal prefetch confines
  * the weights to a part of it.
- * Intel: always, into the second level, since its own leaves half of the bandwidth unused and a non-temporal prefetch keeps the weights out of there. */
+ * Intel: always, for several tokens into the first level too, since its own leaves half of the bandwidth unused and a non-temporal prefetch keeps the
+ * weights out of the second level. */
 enum { NEAR_BYTES = 2048, FAR_BYTES = 4096, FAR_ONE_BYTES = 8192, L1_SHARE_BYTES = 24 * 1024, BYTES_PER_TOK = 90, X_BLOCK_BYTES = 44 };
 
 INLINE bool reads_once(const m5_tile_shape *s, int n)
