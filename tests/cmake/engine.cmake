@@ -29,4 +29,4 @@ if(NOT CMAKE_CROSSCOMPILING)
   m5_test(checkspec SOURCES check/checkspec.c LIBS m5_engine LABELS check TIMEOUT 300
           ARGS ${CMAKE_CURRENT_SOURCE_DIR}/vectors/models/qwen3_5_mtp --prompts 4 --tokens 64 --max-k 3)
 endif()
-m5_test(test_calib SOURCES unit/test_calib.c LIBS m5_engine LABELS unit TIMEOUT 300)
+m5_test(test_calib SOURCES unit/test_calib.c LIBS m5_engine LABELS unit TIMEOUT 900)
