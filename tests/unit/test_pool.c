@@ -131,7 +131,7 @@ typedef struct runs_job {
     atomic_int n_by_0_behind; /* pieces of worker 1's half that the caller ran */
 } runs_job;
 
-/* The caller stays in its first piece until the worker has begun, the worker in its first until the caller has taken a piece of its half. */
+/* The caller stays in its first piece until the worker has begun, the worker in its first until the caller has run all others of its half. */
 static void runs_range(void *ctx, int64_t begin, int64_t end, int worker)
 {
     runs_job *j = ctx;
@@ -139,8 +139,7 @@ static void runs_range(void *ctx, int64_t begin, int64_t end, int worker)
     const bool first = atomic_fetch_add(&j->n_first[worker], 1) == 0;
     if (worker == 1 && first) atomic_store(&j->first_of_1, (int)begin);
     if (worker == 0 && begin >= 800) atomic_fetch_add(&j->n_by_0_behind, 1);
-    const atomic_int *until = worker ? &j->n_by_0_behind : &j->n_first[1];
-    for (int ms = 0; first && atomic_load(until) == 0 && ms < 5000; ms++) pause_us(1000);
+    for (int ms = 0; first && ms < 5000 && (worker ? atomic_load(&j->n_by_0_behind) < 7 : atomic_load(&j->n_first[1]) == 0); ms++) pause_us(1000);
 }
 
 static void check_runs(void)
