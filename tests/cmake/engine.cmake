@@ -27,6 +27,6 @@ if(NOT CMAKE_CROSSCOMPILING)
   m5_test(test_spec SOURCES unit/test_spec.c LIBS m5_engine LABELS unit TIMEOUT 900 ARGS ${spec_families})
   # Long answers are compared by hand (docs/SPEED.md); here a short run keeps the program alive.
   m5_test(checkspec SOURCES check/checkspec.c LIBS m5_engine LABELS check TIMEOUT 300
-          ARGS ${CMAKE_CURRENT_SOURCE_DIR}/vectors/models/qwen3_5_mtp --prompts 4 --tokens 64 --max-k 3)
+          ARGS ${CMAKE_CURRENT_SOURCE_DIR}/vectors/models/qwen3_5_mtp --prompts 4 --tokens 64 --max-k 3 --parallel 3 --jobs 2)
 endif()
 m5_test(test_calib SOURCES unit/test_calib.c LIBS m5_engine LABELS unit TIMEOUT 900)
