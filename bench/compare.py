@@ -6,8 +6,9 @@
                      [--peer "llama.cpp=/path/to/llama-bench" --peer "ik_llama.cpp=/path/to/its/llama-bench -rtr 1"]
 
 Without --peer llama-bench is looked for on PATH and in the Python packages of this interpreter; --peer "" measures m5-infer alone. Every round runs each program once
-on each file. Shares: decode = bytes of weights, KV and recurrent state that one token reads and writes x tokens/s over the read bandwidth measured in the same minutes;
-prefill = 2 x non-embedding weights x tokens/s over the measured integer peak. --append adds to the rows of an earlier OUT.json. Standard library only; a plot needs
+on each file. Shares: decode = bytes of weights, KV and recurrent state that one token reads and writes x tokens/s over the read bandwidth; prefill = 2 x non-embedding
+weights x tokens/s over the integer peak. They come from one run more of m5-infer in each round, `bench --ceilings`: a token, then a plain read for as long, and so on; a
+prompt, then plain multiply-adds for as long. Both so meet the same clock and the same neighbours of a virtual machine. --append adds to the rows of an earlier OUT.json. Standard library only; a plot needs
 matplotlib.
 """
 import argparse
@@ -40,21 +41,16 @@ def run(command):
     return r.stdout
 
 
-def ours(binary, model, a):
+def ours(binary, model, a, *more):
     out = json.loads(run([binary, "bench", "-m", model, "-t", str(a.threads), "-p", str(a.prompt), "-n", str(a.gen), "-d", ",".join(map(str, a.depth)), "-r", "1", "--json",
-                          "--quiet", "--kv", a.kv, *(["--isa", a.isa] if a.isa else [])]))
-    return {(r["test"], r["depth"]): r["tokens_per_s"] for r in out["results"]}
+                          "--quiet", "--kv", a.kv, *(["--isa", a.isa] if a.isa else []), *more]))
+    return {(r["test"], r["depth"]): r for r in out["results"]}
 
 
 def theirs(peer, model, a):
     out = json.loads(run([*peer, "-m", model, "-t", str(a.threads), "-p", str(a.prompt), "-n", str(a.gen), "-fa", "1", "-r", "1", "-o", "json",
                           *(["-d", ",".join(map(str, a.depth))] if a.depth != [0] else [])]))
     return {("pp" if r["n_prompt"] else "tg", r.get("n_depth", 0)): r["avg_ts"] for r in out}
-
-
-def ceilings(binary, threads):
-    out = json.loads(run([binary, "bench", "--ceilings", "--json", "-t", str(threads)]))
-    return [c for c in out["ceilings"] if c["threads"] == threads][0]
 
 
 KV_SIZE = {"f16": 1, "bf16": 1, "f32": 2, "q8_0": 34 / 64}  # of f16
@@ -83,16 +79,19 @@ def cell(value, form="%.1f"):
 
 
 def measure(a, peers, model, fixed):
-    """One round: every program once, and what the machine could do in the same minutes."""
+    """One round: every program once, and once more beside what the machine can do."""
     bytes_fixed, kv, macs = fixed
-    top, mine = ceilings(a.binary, a.threads), ours(a.binary, model, a)
+    mine, beside = ours(a.binary, model, a), ours(a.binary, model, a, "--ceilings")
     others = {name: theirs(command, model, a) for name, command in peers.items()}
     rows = {}
-    for (test, depth), speed in mine.items():
-        used = speed * (bytes_fixed + kv * (depth + a.gen / 2)) / top["read_bytes_s"] if test == "tg" else 2 * macs * speed / top["int_ops_s"]
-        r = {"m5": speed, "share": used, "bandwidth": top["read_bytes_s"], "int_peak": top["int_ops_s"]}
+    for (test, depth), result in mine.items():
+        speed, top = result["tokens_per_s"], beside[test, depth]
+        if test == "tg":
+            r = {"m5": speed, "share": top["tokens_per_s"] * (bytes_fixed + kv * (depth + a.gen / 2)) / top["read_bytes_s"], "bandwidth": top["read_bytes_s"]}
+        else:
+            r = {"m5": speed, "share": 2 * macs * top["tokens_per_s"] / top["int_ops_s"], "int_peak": top["int_ops_s"]}
         if depth and (test, 0) in mine:
-            r["to_depth_0"] = speed / mine[test, 0]
+            r["to_depth_0"] = speed / mine[test, 0]["tokens_per_s"]
         for name, rates in others.items():
             if (test, depth) in rates:
                 r["peer " + name] = rates[test, depth]
@@ -144,7 +143,9 @@ def main():
             results.append(r)
             print("| %s | %s | %.1f | %.0f %% | %s |" % (r["model"], r["test"], r["m5"], 100 * r["share"], cell(r.get("to_depth_0"), "%.2f"))
                   + "".join(" %s | %s |" % (cell(r.get("peer " + n)), cell(r.get("ratio " + n), "%.2f")) for n in peers), flush=True)
-    print("read %.1f GB/s, 8-bit %.0f Gop/s (medians)" % (statistics.median(r["bandwidth"] for r in results) / 1e9, statistics.median(r["int_peak"] for r in results) / 1e9))
+    for key, text in (("bandwidth", "read %.1f GB/s (median of means)"), ("int_peak", "8-bit %.0f Gop/s (median of means)")):
+        if any(key in r for r in results):
+            print(text % (statistics.median(r[key] for r in results if key in r) / 1e9))
     if a.out:
         save(a, results)
 

@@ -16,4 +16,19 @@ typedef struct m5_ceiling {
  * buffer_bytes 0 = 1 GiB, or a quarter of the machine's memory if that is less. Errors: M5_ERR_NOMEM. */
 int m5_ceilings_measure(m5_cpu *c, m5_ceiling out[2], size_t buffer_bytes, m5_error *err);
 
+/* The same beside other work: by turns with what is timed, so that both meet the same clock and the same neighbours of a virtual machine. The best of
+ * some passes says what the machine can do in a quiet moment; a share of that says as much about the other moments as about the program. */
+typedef struct m5_ceiling_probe m5_ceiling_probe;
+
+/* buffer_bytes as above. c: borrowed. Owner: caller, m5_ceiling_probe_free. Errors: M5_ERR_NOMEM. */
+int m5_ceiling_probe_new(m5_ceiling_probe **out, m5_cpu *c, size_t buffer_bytes, m5_error *err);
+void m5_ceiling_probe_free(m5_ceiling_probe *p); /* NULL is allowed */
+
+/* Read memory, or multiply 8-bit integers, with all threads for about so many microseconds. */
+void m5_ceiling_probe_read(m5_ceiling_probe *p, uint64_t us);
+void m5_ceiling_probe_multiply(m5_ceiling_probe *p, uint64_t us);
+
+/* Means since the last call, all threads; 0 = not run since then. */
+m5_ceiling m5_ceiling_probe_take(m5_ceiling_probe *p);
+
 #endif

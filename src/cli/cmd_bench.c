@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `bench`: prompt and answer speed of the model layer alone, without sampling and text. Each row is one measurement repeated; the state is built anew for
- * every repetition, outside the measured time. A warm-up that is not counted touches what the first repetition needs: a whole pass of a prompt. */
+/* `bench`: prompt and answer speed of the model layer alone, without sampling and text. Each row is one measurement repeated; the state is built anew
+ * for every repetition, outside the measured time. A warm-up that is not counted touches what the first repetition needs: a whole pass of a prompt.
+ */
 #include "cli/cli.h"
 
 #include "base/json.h"
@@ -16,12 +17,13 @@
 typedef struct bench {
     const m5_cli_opts *o;
     m5_model *model;
-    m5_seq **seqs;         /* [n_seq] */
-    m5_run *runs;          /* [n_seq] */
-    int32_t *ids;          /* [n_ids] tokens to feed */
-    float *logits;         /* [n_seq * n_rows, n_vocab] */
+    m5_seq **seqs; /* [n_seq] */
+    m5_run *runs;  /* [n_seq] */
+    int32_t *ids;  /* [n_ids] tokens to feed */
+    float *logits; /* [n_seq * n_rows, n_vocab] */
     int n_seq, n_rows, n_threads, chunk;
-    m5_json *rows;         /* for --json */
+    m5_ceiling_probe *probe; /* --ceilings: runs by turns with the model; else NULL */
+    m5_json *rows;           /* for --json */
     bool titled;
 } bench;
 
@@ -48,17 +50,30 @@ static int feed(bench *b, int seq, int n, bool want_logits, m5_error *err)
     return 0;
 }
 
-static int decode(bench *b, int n, m5_error *err)
+static int decode(bench *b, int n, uint64_t *us, m5_error *err)
 {
     const int rows = b->n_rows;
     for (int i = 0; i < n; i++) {
+        const uint64_t t0 = m5_time_us();
         for (int s = 0; s < b->n_seq; s++)
             b->runs[s] = (m5_run){.seq = b->seqs[s], .ids = b->ids + (i + s) % 512, .n_tok = rows, .n_out = rows, .hold = rows > 1};
         int rc = m5_model_forward(b->model, b->runs, b->n_seq, b->logits, err);
         if (rc) return rc;
         for (int s = 0; s < b->n_seq && rows > 1; s++) m5_seq_commit(b->seqs[s], rows);
+        const uint64_t t = m5_time_us() - t0;
+        *us += t;
+        if (b->probe) m5_ceiling_probe_read(b->probe, t);
     }
     return 0;
+}
+
+static int prompt(bench *b, int n, uint64_t *us, m5_error *err)
+{
+    const uint64_t t0 = m5_time_us();
+    const int rc = feed(b, 0, n, true, err);
+    *us = m5_time_us() - t0;
+    if (b->probe && !rc) m5_ceiling_probe_multiply(b->probe, *us);
+    return rc;
 }
 
 /* Tokens per second of one repetition. */
@@ -68,10 +83,9 @@ static int measure(bench *b, int n_prompt, int n_gen, int depth, double *speed, 
     for (int s = 0; s < b->n_seq; s++) m5_seq_reset(b->seqs[s]);
     for (int s = 0; s < n_used; s++)
         if ((rc = feed(b, s, depth, false, err))) return rc;
-    uint64_t t0 = m5_time_us();
-    rc = n_gen ? decode(b, n_gen, err) : feed(b, 0, n_prompt, true, err);
-    uint64_t t1 = m5_time_us();
-    *speed = (double)(n_gen ? n_gen * b->n_seq * b->n_rows : n_prompt) * 1e6 / (double)(t1 > t0 ? t1 - t0 : 1);
+    uint64_t us = 0;
+    rc = n_gen ? decode(b, n_gen, &us, err) : prompt(b, n_prompt, &us, err);
+    *speed = (double)(n_gen ? n_gen * b->n_seq * b->n_rows : n_prompt) * 1e6 / (double)(us ? us : 1);
     return rc;
 }
 
@@ -86,6 +100,7 @@ static void report(bench *b, const char *name, int n, int depth, const double *s
     }
     for (int i = 0; i < reps; i++) var += (speed[i] - mean) * (speed[i] - mean) / (reps > 1 ? reps - 1 : 1);
     const char *isa = m5_cpu_isa_name(m5_model_cpu(b->model));
+    const m5_ceiling top = b->probe ? m5_ceiling_probe_take(b->probe) : (m5_ceiling){0};
     if (b->rows) {
         m5_json *r = m5_json_new_object();
         m5_json_set_str(r, "test", name);
@@ -98,18 +113,26 @@ static void report(bench *b, const char *name, int n, int depth, const double *s
         m5_json_set_real(r, "tokens_per_s", mean);
         m5_json_set_real(r, "stddev", sqrt(var));
         m5_json_set_real(r, "best", best);
+        if (top.read_bytes_s > 0) m5_json_set_real(r, "read_bytes_s", top.read_bytes_s);
+        if (top.int_ops_s > 0) m5_json_set_real(r, "int_ops_s", top.int_ops_s);
         m5_json_push_take(b->rows, r);
     } else if (b->o->csv) {
-        if (!b->titled) puts("model,family,weight_bytes,isa,threads,parallel,rows,chunk,test,n_tokens,depth,tokens_per_s,stddev,best");
-        printf("\"%s\",%s,%llu,%s,%d,%d,%d,%d,%s,%d,%d,%.2f,%.2f,%.2f\n", w->config.name, w->config.family, (unsigned long long)w->file_bytes, isa,
-               b->n_threads, b->n_seq, b->n_rows, b->chunk, name, n, depth, mean, sqrt(var), best);
+        if (!b->titled)
+            puts("model,family,weight_bytes,isa,threads,parallel,rows,chunk,test,n_tokens,depth,tokens_per_s,stddev,best,read_bytes_s,int_ops_s");
+        printf("\"%s\",%s,%llu,%s,%d,%d,%d,%d,%s,%d,%d,%.2f,%.2f,%.2f,%.0f,%.0f\n", w->config.name, w->config.family,
+               (unsigned long long)w->file_bytes, isa, b->n_threads, b->n_seq, b->n_rows, b->chunk, name, n, depth, mean, sqrt(var), best,
+               top.read_bytes_s, top.int_ops_s);
     } else {
         char label[64], bytes[32];
         snprintf(label, sizeof(label), depth ? "%s%d @%d" : "%s%d", name, n, depth);
         if (!b->titled)
-            printf("%s (%s, %s, %s), %s\n\n%-16s %8s %8s %14s %10s %10s\n", w->config.name, w->config.family, w->format, m5_cli_bytes(bytes, w->file_bytes), isa, "test",
-                   "threads", "parallel", "tokens/s", "+-", "best");
-        printf("%-16s %8d %8d %14.2f %10.2f %10.2f\n", label, b->n_threads, b->n_seq, mean, sqrt(var), best);
+            printf("%s (%s, %s, %s), %s\n\n%-16s %8s %8s %14s %10s %10s%s\n", w->config.name, w->config.family, w->format,
+                   m5_cli_bytes(bytes, w->file_bytes), isa, "test", "threads", "parallel", "tokens/s", "+-", "best",
+                   b->probe ? "   the machine beside it" : "");
+        printf("%-16s %8d %8d %14.2f %10.2f %10.2f", label, b->n_threads, b->n_seq, mean, sqrt(var), best);
+        if (top.read_bytes_s > 0) printf("   reads %.2f GB/s", top.read_bytes_s / 1e9);
+        if (top.int_ops_s > 0) printf("   multiplies %.1f Gop/s", top.int_ops_s / 1e9);
+        putchar('\n');
     }
     b->titled = true;
     fflush(stdout);
@@ -120,6 +143,7 @@ static int run_one(bench *b, int n_prompt, int n_gen, int depth, m5_error *err)
     enum { MAX_REPS = 1000 };
     double speed[MAX_REPS], warm;
     int rc = measure(b, n_prompt < b->chunk ? n_prompt : b->chunk, n_gen < 2 ? n_gen : 2, 0, &warm, err);
+    if (b->probe) (void)m5_ceiling_probe_take(b->probe); /* the warm-up's */
     for (int i = 0; !rc && i < b->o->reps; i++) rc = measure(b, n_prompt, n_gen, depth, &speed[i], err);
     if (!rc) report(b, n_gen ? "tg" : "pp", n_gen ? n_gen : n_prompt, depth, speed);
     return rc;
@@ -131,10 +155,12 @@ static void close_bench(bench *b)
     m5_free(b->seqs);
     m5_free(b->runs);
     m5_free(b->logits);
+    m5_ceiling_probe_free(b->probe); /* uses the model's threads */
     m5_model_close(b->model);
     b->seqs = NULL;
     b->runs = NULL;
     b->logits = NULL;
+    b->probe = NULL;
     b->model = NULL;
 }
 
@@ -162,7 +188,7 @@ static int open_bench(bench *b, const m5_engine_options *eo, int n_threads, int 
     fill_ids(b->ids, n_ids, n_vocab);
     for (int i = 0; i < b->n_seq; i++)
         if ((rc = m5_seq_new(&b->seqs[i], b->model, err))) return rc;
-    return 0;
+    return b->o->ceilings ? m5_ceiling_probe_new(&b->probe, m5_model_cpu(b->model), 0, err) : 0;
 }
 
 static void print_json(bench *b, const m5_weights *w, const char *isa)
@@ -192,8 +218,8 @@ static void print_json(bench *b, const m5_weights *w, const char *isa)
 }
 
 /* All measurements for one number of threads. */
-static int run_all(bench *b, const m5_engine_options *eo, int n_threads, const m5_ids *pp, const m5_ids *tg, const m5_ids *depths, int n_ids, bool last,
-                   m5_error *err)
+static int run_all(bench *b, const m5_engine_options *eo, int n_threads, const m5_ids *pp, const m5_ids *tg, const m5_ids *depths, int n_ids,
+                   bool last, m5_error *err)
 {
     int rc = open_bench(b, eo, n_threads, n_ids, err);
     for (size_t d = 0; !rc && d < depths->n; d++) {
@@ -231,7 +257,8 @@ static void print_ceilings(const m5_cli_opts *o, const m5_ceiling *c, const char
     if (o->csv)
         puts("isa,threads,read_bytes_s,int_ops_s,fma_flops_s");
     else
-        printf("what this machine can do at best, with %s\n\n%8s %18s %22s %20s\n", isa, "threads", "memory read GB/s", "8-bit multiply-add Gop/s", "f32 fma Gflop/s");
+        printf("what this machine can do at best, with %s\n\n%8s %18s %22s %20s\n", isa, "threads", "memory read GB/s", "8-bit multiply-add Gop/s",
+               "f32 fma Gflop/s");
     for (int i = 0; i < 2; i++)
         if (o->csv)
             printf("%s,%d,%.0f,%.0f,%.0f\n", isa, c[i].n_threads, c[i].read_bytes_s, c[i].int_ops_s, c[i].fma_flops_s);
@@ -268,7 +295,7 @@ int m5_cmd_bench(const m5_cli_opts *o)
     if (!rc) rc = m5_cli_ints(&tg, "gen", o->gen_lengths, 0, 1 << 24);
     if (!rc) rc = m5_cli_ints(&depths, "depth", o->depths, 0, 1 << 24);
     if (!rc && o->threads) rc = m5_cli_ints(&threads, "threads", o->threads, 1, 1024);
-    if (!rc && o->ceilings) rc = run_ceilings(o, &eo, threads.n ? threads.p[0] : 0);
+    if (!rc && o->ceilings && !o->model) rc = run_ceilings(o, &eo, threads.n ? threads.p[0] : 0);
     if (!rc && o->accepts && o->model) {
         if (threads.n) eo.n_threads = threads.p[0];
         rc = m5_cli_bench_spec(o, &eo);

@@ -230,10 +230,27 @@ static void check_ceilings(void)
         T_CHECK(ceil[i].read_bytes_s > 1e8 && ceil[i].int_ops_s > 1e8 && ceil[i].fma_flops_s > 1e8, "%g B/s, %g op/s, %g flop/s",
                 ceil[i].read_bytes_s, ceil[i].int_ops_s, ceil[i].fma_flops_s);
     }
-    m5_mem_fail_at(1);
     m5_error err = {0};
-    T_EQ_INT(m5_ceilings_measure(c, ceil, 8 << 20, &err), M5_ERR_NOMEM);
-    m5_mem_fail_at(0);
+    m5_ceiling_probe *p = NULL;
+    for (int64_t fail = 1; fail <= 2; fail++) {
+        m5_mem_fail_at(fail);
+        if (fail == 1) T_EQ_INT(m5_ceilings_measure(c, ceil, 8 << 20, &err), M5_ERR_NOMEM);
+        m5_mem_fail_at(fail);
+        T_EQ_INT(m5_ceiling_probe_new(&p, c, 8 << 20, &err), M5_ERR_NOMEM);
+        m5_mem_fail_at(0);
+    }
+    T_CHECK(m5_ceiling_probe_new(&p, c, 5 << 20, &err) == 0, "%s", err.text); /* not a whole number of pieces */
+    m5_ceiling_probe_read(p, 3000);
+    const uint64_t t0 = m5_time_us();
+    m5_ceiling_probe_read(p, 20000);
+    const uint64_t t1 = m5_time_us();
+    T_CHECK(t1 - t0 >= 20000, "%d us", (int)(t1 - t0));
+    const m5_ceiling read = m5_ceiling_probe_take(p);
+    T_CHECK(read.read_bytes_s > 1e8 && read.int_ops_s == 0 && read.n_threads == 2, "%g B/s, %g op/s", read.read_bytes_s, read.int_ops_s);
+    m5_ceiling_probe_multiply(p, 1000);
+    const m5_ceiling product = m5_ceiling_probe_take(p);
+    T_CHECK(product.int_ops_s > 1e8 && product.read_bytes_s == 0, "%g op/s, %g B/s", product.int_ops_s, product.read_bytes_s);
+    m5_ceiling_probe_free(p);
     m5_cpu_close(c);
 }
 

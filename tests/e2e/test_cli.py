@@ -304,6 +304,12 @@ class TestDescriptions(Cli):
         self.assertEqual([c["threads"] for c in j["ceilings"]], [1, 2])
         self.assertTrue(all(c[k] > 1e6 for c in j["ceilings"] for k in ("read_bytes_s", "int_ops_s", "fma_flops_s")))
         self.assertIn("memory read", self.ok("bench", "--ceilings", "-t", "2"))
+        # With a model: by turns with it, and each test has the ceiling that bounds it.
+        pp, tg = json.loads(self.ok("bench", "-m", self.model, "--ceilings", "--json", "-t", "2", "-p", "8", "-n", "2", "-r", "1"))["results"]
+        self.assertTrue(pp["int_ops_s"] > 1e6 and tg["read_bytes_s"] > 1e6 and "read_bytes_s" not in pp and "int_ops_s" not in tg, (pp, tg))
+        plain = json.loads(self.ok("bench", "-m", self.model, "--json", "-t", "2", "-p", "8", "-n", "2", "-r", "1"))["results"]
+        self.assertFalse(any("read_bytes_s" in r or "int_ops_s" in r for r in plain), plain)
+        self.assertIn("reads ", self.ok("bench", "-m", self.model, "--ceilings", "-t", "2", "-p", "0", "-n", "2", "-r", "1"))
 
     def test_first_screen(self):
         p = subprocess.Popen([*harness.EMULATOR, harness.BINARY, "--model", self.model, "--port", "0", "--ctx", "512"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
