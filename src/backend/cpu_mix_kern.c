@@ -108,6 +108,20 @@ VF_INLINE void kv_prefetch(const uint8_t *p, int64_t n_bytes)
     for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(p + i, 0, 1);
 }
 
+#if VF_HALVES
+/* A narrow core takes as long for the arithmetic of a piece as memory for the next one, and waits for both if each row of the cache comes from the
+ * second level: here lines are asked for into the first level, as far ahead as it can spare room. Distance measured (docs/SPEED.md). */
+enum { KV_AHEAD_BYTES = 4096 };
+
+/* Bytes [at, at + n) of a piece of n_piece bytes at p are in hand; `ahead` is the piece after it. */
+VF_INLINE void kv_prefetch_near(const uint8_t *p, int64_t n_piece, int64_t at, int64_t n, const uint8_t *ahead)
+{
+    at += KV_AHEAD_BYTES;
+    const uint8_t *from = at < n_piece ? p + at : ahead + (at - n_piece);
+    for (int64_t i = 0; i < n; i += 64) __builtin_prefetch(from + i, 0, 3);
+}
+#endif
+
 /* Many rows share K and V: a piece is widened to floats once, in the first-level cache, instead of once per set of rows. Exact, so the bits stay. */
 enum { STAGE_FLOATS = 4096, STAGE_ROWS = 2 * SCORE_ROWS + 1 };
 
@@ -212,7 +226,11 @@ VF_INLINE void score_keys(m5_kv_type t, float *s, int64_t lds, const float *q, i
 {
     int j = 0;
     for (; j + SCORE_KEYS <= n_key; j += SCORE_KEYS) {
+#if VF_HALVES
+        if (ahead) kv_prefetch_near(k, n_key * k_bytes, j * k_bytes, SCORE_KEYS * k_bytes, ahead);
+#else
         if (ahead) kv_prefetch(ahead + j * k_bytes, SCORE_KEYS * k_bytes);
+#endif
         score_rows(t, SCORE_KEYS, s + j, lds, q, n_q, k + j * k_bytes, k_bytes, hd);
     }
     for (; j < n_key; j++) score_rows(t, 1, s + j, lds, q, n_q, k + j * k_bytes, k_bytes, hd);
@@ -224,7 +242,7 @@ VF_INLINE void attn_score(m5_kv_type t, float *s, int64_t lds, const float *q, i
     const uint8_t *p = k;
     const int step = STAGE_FLOATS / hd / SCORE_KEYS * SCORE_KEYS;
     if (n_q < STAGE_ROWS || step == 0) {
-        score_keys(t, s, lds, q, n_q, p, k_bytes, n_key, hd, ahead);
+        score_keys(t, s, lds, q, n_q, p, k_bytes, n_key, hd, ahead ? ahead : p);
     } else {
         _Alignas(64) float wide[STAGE_FLOATS];
         for (int j = 0; j < n_key; j += step) {
@@ -262,14 +280,6 @@ VF_INLINE void value_tile(m5_kv_type t, int rows, int cols, float *o, int hd, in
     VF_UNROLL for (int r = 0; r < rows; r++) VF_UNROLL for (int c = 0; c < cols; c++) vf_store(o + (size_t)r * (size_t)hd + d + c * VF, acc[r][c]);
 }
 
-VF_INLINE void value_cols(m5_kv_type t, int rows, float *o, const float *p, int64_t ldp, const uint8_t *v, int64_t v_bytes, int n_key, int hd,
-                          const uint8_t *ahead)
-{
-    int d = 0;
-    for (; d + VALUE_COLS * VF <= hd; d += VALUE_COLS * VF) value_tile(t, rows, VALUE_COLS, o, hd, d, p, ldp, v, v_bytes, n_key, d, ahead);
-    for (; d < hd; d += VF) value_tile(t, rows, 1, o, hd, d, p, ldp, v, v_bytes, n_key, d, ahead);
-}
-
 /* 64 lanes at a time of as many keys as fit. */
 VF_INLINE void value_staged(m5_kv_type t, float *o, const float *p, int64_t ldp, int n_q, const uint8_t *v, int64_t v_bytes, int n_key, int hd,
                             const uint8_t *ahead)
@@ -304,6 +314,31 @@ VF_INLINE void value_staged(m5_kv_type t, float *o, const float *p, int64_t ldp,
     }
 }
 
+#if VF_HALVES
+/* Few rows: some keys at a time, in the order in which they lie in memory, instead of a column of them all. The sums wait in o between two times. */
+VF_INLINE void value_rows(m5_kv_type t, int rows, float *o, const float *p, int64_t ldp, const uint8_t *v, int64_t v_bytes, int n_key, int hd,
+                          const uint8_t *ahead)
+{
+    enum { KEYS = 8 };
+    for (int j = 0; j < n_key; j += KEYS) {
+        const int n = n_key - j < KEYS ? n_key - j : KEYS;
+        const int64_t share = n * v_bytes * VF / hd;
+        for (int d = 0; d < hd; d += VF) {
+            if (ahead) kv_prefetch_near(v, n_key * v_bytes, j * v_bytes + d / VF * share, share, ahead);
+            value_tile(t, rows, 1, o, hd, d, p + j, ldp, v + j * v_bytes, v_bytes, n, d, NULL);
+        }
+    }
+}
+#else
+VF_INLINE void value_rows(m5_kv_type t, int rows, float *o, const float *p, int64_t ldp, const uint8_t *v, int64_t v_bytes, int n_key, int hd,
+                          const uint8_t *ahead)
+{
+    int d = 0;
+    for (; d + VALUE_COLS * VF <= hd; d += VALUE_COLS * VF) value_tile(t, rows, VALUE_COLS, o, hd, d, p, ldp, v, v_bytes, n_key, d, ahead);
+    for (; d < hd; d += VF) value_tile(t, rows, 1, o, hd, d, p, ldp, v, v_bytes, n_key, d, ahead);
+}
+#endif
+
 VF_INLINE void attn_value(m5_kv_type t, float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int hd,
                           const uint8_t *ahead)
 {
@@ -311,10 +346,21 @@ VF_INLINE void attn_value(m5_kv_type t, float *o, const float *p, int64_t ldp, i
         value_staged(t, o, p, ldp, n_q, v, v_bytes, n_key, hd, ahead);
         return;
     }
-    int r = 0;
-    for (; r + VALUE_ROWS <= n_q; r += VALUE_ROWS)
-        value_cols(t, VALUE_ROWS, o + (size_t)r * (size_t)hd, p + r * ldp, ldp, v, v_bytes, n_key, hd, r == 0 ? ahead : NULL);
-    for (; r < n_q; r++) value_cols(t, 1, o + (size_t)r * (size_t)hd, p + r * ldp, ldp, v, v_bytes, n_key, hd, r == 0 ? ahead : NULL);
+    if (VF_HALVES && !ahead) ahead = v; /* unknown: the rest of this piece at least */
+    for (int r = 0, rows; r < n_q; r += rows, ahead = NULL) {
+        const int left = n_q - r;
+        float *to = o + (size_t)r * (size_t)hd;
+        const float *pr = p + r * ldp;
+        rows = left >= VALUE_ROWS ? VALUE_ROWS : VF_HALVES ? left : 1;
+        if (rows == VALUE_ROWS)
+            value_rows(t, VALUE_ROWS, to, pr, ldp, v, v_bytes, n_key, hd, ahead);
+        else if (VF_HALVES && rows == 3)
+            value_rows(t, 3, to, pr, ldp, v, v_bytes, n_key, hd, ahead);
+        else if (VF_HALVES && rows == 2)
+            value_rows(t, 2, to, pr, ldp, v, v_bytes, n_key, hd, ahead);
+        else
+            value_rows(t, 1, to, pr, ldp, v, v_bytes, n_key, hd, ahead);
+    }
 }
 
 #define KV_KERNELS(suffix, type)                                                                                                                     \
