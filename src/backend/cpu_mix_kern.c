@@ -108,6 +108,13 @@ VF_INLINE void kv_prefetch(const uint8_t *p, int64_t n_bytes)
     for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(p + i, 0, 1);
 }
 
+/* The i-th of n_part shares of these bytes, in whole lines. */
+VF_INLINE void kv_prefetch_share(const uint8_t *p, int64_t n_bytes, int i, int n_part)
+{
+    const int64_t from = n_bytes * i / n_part / 64 * 64, end = n_bytes * (i + 1) / n_part / 64 * 64;
+    kv_prefetch(p + from, end - from);
+}
+
 #if VF_HALVES
 /* A narrow core takes as long for the arithmetic of a piece as memory for the next one, and waits for both if each row of the cache comes from the
  * second level: here lines are asked for into the first level, as far ahead as it can spare room. Distance measured (docs/SPEED.md). */
@@ -247,12 +254,15 @@ VF_INLINE void attn_score(m5_kv_type t, float *s, int64_t lds, const float *q, i
         _Alignas(64) float wide[STAGE_FLOATS];
         for (int j = 0; j < n_key; j += step) {
             const int n = n_key - j < step ? n_key - j : step;
-            if (ahead) kv_prefetch(ahead + j * k_bytes, n * k_bytes);
             stage(t, wide, p + j * k_bytes, k_bytes, n, 0, hd);
             /* A few rows meet all staged keys in turn: q, too large for the first-level cache, passes by once for all of them. */
-            for (int r = 0; r < n_q; r += SCORE_ROWS)
+            const int n_set = (n_q + SCORE_ROWS - 1) / SCORE_ROWS;
+            for (int i = 0; i < n_set; i++) {
+                const int r = i * SCORE_ROWS;
+                if (ahead) kv_prefetch_share(ahead + j * k_bytes, n * k_bytes, i, n_set);
                 score_keys(M5_KV_F32, s + r * lds + j, lds, q + (size_t)r * (size_t)hd, n_q - r < SCORE_ROWS ? n_q - r : SCORE_ROWS,
                            (const uint8_t *)wide, hd * (int64_t)sizeof(float), n, hd, NULL);
+            }
         }
     }
     for (int r = 0; r < n_q; r++) {
@@ -290,14 +300,16 @@ VF_INLINE void value_staged(m5_kv_type t, float *o, const float *p, int64_t ldp,
         const int n = n_key - j < KEYS ? n_key - j : KEYS;
         for (int d = 0; d < hd; d += WIDTH) {
             const int w = hd - d < WIDTH ? hd - d : WIDTH, cols = w == WIDTH ? VALUE_COLS : 1;
-            if (ahead)
-                for (int i = 0; i < n; i++) kv_prefetch(ahead + (j + i) * v_bytes + d * v_bytes / hd, w * v_bytes / hd);
             stage(t, wide, v + j * v_bytes, v_bytes, n, d, w);
+            const int n_call = w / (cols * VF) * (n_q / VALUE_ROWS);
+            int call = 0, done = 0;
             for (int c = 0; c < w; c += cols * VF) {
                 const uint8_t *from = (const uint8_t *)wide;
                 const int64_t bytes = w * (int64_t)sizeof(float);
                 int r = 0;
                 for (; r + VALUE_ROWS <= n_q; r += VALUE_ROWS) {
+                    for (call++; ahead && done < n * call / n_call; done++)
+                        kv_prefetch(ahead + (j + done) * v_bytes + d * v_bytes / hd, w * v_bytes / hd);
                     float *to = o + (size_t)r * (size_t)hd;
                     const float *pr = p + r * ldp + j;
                     if (cols == VALUE_COLS)

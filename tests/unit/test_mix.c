@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mixer operators against plain scalar formulas in double, on inputs chosen where a wrong eps, threshold, window edge or gelu form would hide; then
- * the same bits for every instruction set, thread count, batch split and page size. */
+ * the same bits for every instruction set, thread count, batch split and page size.
+ *
+ *   test_mix --bench [ROWS [DEPTH [THREADS]]]   attention of the last ROWS tokens at DEPTH keys, by turns with a plain read of memory */
+#include "backend/ceilings.h"
 #include "backend/cpu.h"
 #include "base/mem.h"
+#include "base/task.h"
 #include "kernels/kernels.h"
 
 #include "t.h"
@@ -466,13 +470,79 @@ static void gdn(const gdn_case *g)
     gdn_drop(&d);
 }
 
-int main(void)
+/* Twelve layers' caches in one block, so that none of them is still in the processor's when its turn comes again. */
+static void bench_attention(const char *name, const attn_case *a, int n_tok, int n_threads)
 {
+    enum { LAYERS = 12, REPS = 40 };
+    const size_t row = m5_kv_row_bytes(a->kv, a->n_head_kv, a->head_dim), part = row * (size_t)a->page_tok, page = 2 * LAYERS * part;
+    const int n_page = (a->n_ctx + a->page_tok - 1) / a->page_tok;
+    const size_t n_q = (size_t)n_tok * (size_t)a->n_head * (size_t)a->head_dim, n_kv = (size_t)a->n_head_kv * (size_t)a->head_dim;
+    m5_cpu *c = open_cpu(n_threads, M5_ISA_ALL);
+    m5_ceiling_probe *probe = NULL;
+    T_CHECK(m5_ceiling_probe_new(&probe, c, 256 << 20, NULL) == 0, "no memory");
+    uint8_t *block = m5_alloc(M5_MEM_TEXT, page * (size_t)n_page), **pages = m5_alloc(M5_MEM_TEXT, (size_t)n_page * sizeof *pages);
+    m5_mem_huge_hint(block, page * (size_t)n_page);
+    for (int i = 0; i < n_page; i++) pages[i] = block + page * (size_t)i;
+    const m5_kv_view view = {pages};
+    m5_attn_args g = {a->n_head, a->n_head_kv, a->head_dim, a->page_tok, a->kv, 0, 0, a->window, 0.0625f, a->softcap, &view, NULL, NULL};
+    float *q = randoms(n_q, 1), *o = randoms(n_q, 0), *kv = randoms(n_kv, 1);
+    int32_t *seq = m5_calloc(M5_MEM_TEXT, (size_t)n_tok, sizeof *seq), *pos = m5_calloc(M5_MEM_TEXT, (size_t)n_tok, sizeof *pos);
+    for (int32_t p = 0; p < a->n_ctx; p++)
+        for (int l = 0; l < LAYERS; l++) {
+            g.seq_of = seq, g.pos = &p, g.k_offset = 2 * part * (size_t)l, g.v_offset = g.k_offset + part;
+            m5_cpu_kv_store(c, &g, kv, kv, 1);
+        }
+    for (int i = 0; i < n_tok; i++) pos[i] = a->n_ctx - n_tok + i;
+    g.pos = pos;
+    uint64_t sum = 0;
+    for (int rep = 0; rep < REPS + 2; rep++) {
+        const uint64_t t0 = m5_time_us();
+        for (int l = 0; l < LAYERS; l++) {
+            g.k_offset = 2 * part * (size_t)l, g.v_offset = g.k_offset + part;
+            m5_cpu_attention(c, o, q, &g, n_tok);
+        }
+        const uint64_t t = m5_time_us() - t0;
+        m5_ceiling_probe_read(probe, t);
+        if (rep == 1) m5_ceiling_probe_take(probe);
+        if (rep > 1) sum += t;
+    }
+    const double us = (double)sum / REPS / LAYERS;
+    printf("%-22s %2d rows at %d keys: %8.1f us a layer, cache read at %5.2f GB/s beside %5.2f GB/s\n", name, n_tok, a->n_ctx, us,
+           2 * (double)row * a->n_ctx / us / 1e3, m5_ceiling_probe_take(probe).read_bytes_s / 1e9);
+    m5_ceiling_probe_free(probe);
+    m5_cpu_close(c);
+    m5_free(block), m5_free(pages), m5_free(q), m5_free(o), m5_free(kv), m5_free(seq), m5_free(pos);
+}
+
+static int bench(int argc, char **argv)
+{
+    const int n_tok = argc > 2 ? atoi(argv[2]) : 1, depth = argc > 3 ? atoi(argv[3]) : 4096, n_threads = argc > 4 ? atoi(argv[4]) : 2;
+    static const struct {
+        const char *name;
+        attn_case a;
+    } shapes[] = {
+        {"Qwen3.5-0.8B F16", {8, 2, 256, 64, 0, 0, M5_KV_F16, 0}},
+        {"Qwen3.5-0.8B Q8_0", {8, 2, 256, 64, 0, 0, M5_KV_Q8_0, 0}},
+        {"SmolLM2-135M F16", {9, 3, 64, 64, 0, 0, M5_KV_F16, 0}},
+        {"Llama-3.2-1B F16", {32, 8, 64, 64, 0, 0, M5_KV_F16, 0}},
+    };
+    if (n_tok < 1 || depth < n_tok || n_threads < 1) return 2;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        attn_case a = shapes[i].a;
+        a.n_ctx = depth;
+        bench_attention(shapes[i].name, &a, n_tok, n_threads);
+    }
+    return t_done();
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) return bench(argc, argv);
     static const attn_case attn[] = {
-        {8, 2, 64, 64, 1100, 0, M5_KV_F32, 0},   {8, 2, 64, 16, 1100, 0, M5_KV_F16, 0},   {4, 4, 48, 32, 600, 100, M5_KV_F32, 50},
-        {6, 1, 40, 64, 700, 0, M5_KV_F32, 0},    {4, 2, 24, 24, 300, 290, M5_KV_BF16, 0}, {16, 1, 128, 64, 530, 0, M5_KV_Q8_0, 0},
-        {3, 1, 72, 48, 800, 257, M5_KV_F16, 30}, {40, 1, 96, 32, 560, 0, M5_KV_F32, 0},   {8, 2, 256, 64, 520, 0, M5_KV_F16, 0},
-        {4, 2, 80, 48, 700, 150, M5_KV_Q8_0, 30}, {8, 2, 256, 64, 600, 0, M5_KV_Q8_0, 0}, {6, 2, 24, 16, 300, 290, M5_KV_Q8_0, 0},
+        {8, 2, 64, 64, 1100, 0, M5_KV_F32, 0},    {8, 2, 64, 16, 1100, 0, M5_KV_F16, 0},   {4, 4, 48, 32, 600, 100, M5_KV_F32, 50},
+        {6, 1, 40, 64, 700, 0, M5_KV_F32, 0},     {4, 2, 24, 24, 300, 290, M5_KV_BF16, 0}, {16, 1, 128, 64, 530, 0, M5_KV_Q8_0, 0},
+        {3, 1, 72, 48, 800, 257, M5_KV_F16, 30},  {40, 1, 96, 32, 560, 0, M5_KV_F32, 0},   {8, 2, 256, 64, 520, 0, M5_KV_F16, 0},
+        {4, 2, 80, 48, 700, 150, M5_KV_Q8_0, 30}, {8, 2, 256, 64, 600, 0, M5_KV_Q8_0, 0},  {6, 2, 24, 16, 300, 290, M5_KV_Q8_0, 0},
         {1, 1, 640, 32, 330, 0, M5_KV_Q8_0, 0},
     };
     static const gdn_case nets[] = {
