@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `bench`: prompt and answer speed of the model layer alone, without sampling and text. Each row is one measurement repeated; the state is built anew
- * for every repetition, outside the measured time. A warm-up that is not counted touches what the first repetition needs: a whole pass of a prompt.
- */
+ * for every repetition, outside the measured time. A warm-up that is not counted touches what the first repetition needs: a whole prompt. */
 #include "cli/cli.h"
 
 #include "base/json.h"
