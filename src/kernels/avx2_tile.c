@@ -372,32 +372,32 @@ INLINE void prefetch_at(const uint8_t *p, int n)
     for (int i = 0; i < n; i += M5_CHUNK_BYTES) _mm_prefetch((const char *)p + AHEAD_BYTES + i, _MM_HINT_NTA);
 }
 
-/* The share of block blk in the lines of the group some groups ahead. */
-INLINE void prefetch_once(const uint8_t *group, int group_bytes, int blk, int group_blk)
+/* The share of a block in the lines of a group, in bytes. */
+INLINE int share_of(const m5_tile_shape *s, int group_blk)
 {
-    const int step = (group_bytes / group_blk + M5_CHUNK_BYTES - 1) / M5_CHUNK_BYTES * M5_CHUNK_BYTES;
-    prefetch_at(group + blk * step, step);
+    return (s->group_bytes / group_blk + M5_CHUNK_BYTES - 1) / M5_CHUNK_BYTES * M5_CHUNK_BYTES;
 }
 
-INLINE void add_one(m5_tile_kind kind, __m256 sum[2], const m5_tile_shape *s, const uint8_t *tile, int blk, const m5_tile_x *x, int64_t at)
+INLINE void add_one(m5_tile_kind kind, __m256 sum[2], int head_bytes, int share, const uint8_t *tile, int blk, const m5_tile_x *x, int64_t at)
 {
-    prefetch_once(tile, s->group_bytes, blk, s->group_blk);
+    prefetch_at(tile + blk * share, share);
     const scales sc[2] = {load_scales(kind, tile, 0, blk), load_scales(kind, tile, 1, blk)};
-    add_group(kind, 1, sum, NULL, tile + s->head_bytes, blk, NULL, sc, x, at);
+    add_group(kind, 1, sum, NULL, tile + head_bytes, blk, NULL, sc, x, at);
 }
 
 /* One token. */
 INLINE void tile_one(m5_tile_kind kind, int group_blk, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *xp)
 {
     const m5_tile_x copy = *xp, *x = &copy;
+    const int head_bytes = s->head_bytes, group_bytes = s->group_bytes, share = share_of(s, group_blk);
     __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-    for (int64_t g = 0, at = 0; g < s->n_group; g++, tile += s->group_bytes, at += group_blk) {
+    for (int64_t g = 0, at = 0; g < s->n_group; g++, tile += group_bytes, at += group_blk) {
         if (!by_8(kind)) {
-            for (int blk = 0; blk < group_blk; blk++) add_one(kind, sum, s, tile, blk, x, at + blk);
+            for (int blk = 0; blk < group_blk; blk++) add_one(kind, sum, head_bytes, share, tile, blk, x, at + blk);
             continue;
         }
         UNROLL
-        for (int blk = 0; blk < 8; blk++) add_one(kind, sum, s, tile, blk, x, at + blk);
+        for (int blk = 0; blk < 8; blk++) add_one(kind, sum, head_bytes, share, tile, blk, x, at + blk);
     }
     _mm256_storeu_ps(acc, sum[0]);
     _mm256_storeu_ps(acc + 8, sum[1]);
@@ -409,13 +409,14 @@ INLINE void tile_some(m5_tile_kind kind, int group_blk, int few, float *acc, con
     const m5_tile_x copy = *xp, *x = &copy; /* the stores to acc cannot change a local copy: its pointers stay in registers */
     const int n = few ? few : x->n_tok;
     const bool once = n < M5_TILE_TOK;
+    const int head_bytes = s->head_bytes, group_bytes = s->group_bytes, share = share_of(s, group_blk);
     for (int i = 0; i < 2 * n; i++) _mm256_storeu_ps(acc + 8 * i, _mm256_setzero_ps());
     int64_t at = 0;
-    for (int64_t g = 0; g < s->n_group; g++, tile += s->group_bytes) {
+    for (int64_t g = 0; g < s->n_group; g++, tile += group_bytes) {
         for (int blk = 0; blk < group_blk; blk++, at += n) {
-            if (once) prefetch_once(tile, s->group_bytes, blk, group_blk);
+            if (once) prefetch_at(tile + blk * share, share);
             const scales sc[2] = {load_scales(kind, tile, 0, blk), load_scales(kind, tile, 1, blk)};
-            const uint8_t *c = tile + s->head_bytes;
+            const uint8_t *c = tile + head_bytes;
             __asm__("" : : : "memory"); /* the sums are read where the last block put them: the compiler would keep them in a second place too */
             if (few && !by_8(kind)) {
                 add_group(kind, few, NULL, acc, c, blk, NULL, sc, x, at);
