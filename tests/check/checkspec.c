@@ -204,8 +204,13 @@ static int all(check *c, job *jobs, unsigned wanted)
     if (wanted & M5_SPEC_AUTO) wanted = (1u << M5_SPEC_SOURCES) - 1; /* also those that would not pay */
     if (run(c, jobs, work)) return -1;
     for (int sampled = 0; sampled < 2; sampled++)
-        for (int i = 0; i < c->n_prompt; i++)
+        for (int i = 0; i < c->n_prompt; i++) {
+            if (c->plain[sampled][i].n != c->n_new) { /* two answers cut short by the same error would be equal */
+                fprintf(stderr, "checkspec: the plain answer to prompt %d has %d tokens\n", i, c->plain[sampled][i].n);
+                return -1;
+            }
             for (int t = 0; t < c->plain[sampled][i].n; t++) c->ids[sampled][(size_t)i * (size_t)c->n_new + (size_t)t] = c->plain[sampled][i].t[t].id;
+        }
     for (int s = 0; s < M5_SPEC_SOURCES; s++)
         for (int k = c->min_k; s != M5_SPEC_SCRIPT && (info.spec_sources & wanted) >> s & 1 && k <= c->max_k; k++)
             add(c, m5_spec_source_name((m5_spec_source)s), 1u << s, k);
@@ -222,7 +227,9 @@ static int all(check *c, job *jobs, unsigned wanted)
         snprintf(what, sizeof what, "wrong at %d", at);
         add(c, what, 1u << M5_SPEC_SCRIPT, c->max_k)->script = (m5_spec_script){.p_right = 1, .wrong_at = at, .seed = 5};
     }
-    return c->n_line ? run(c, jobs, work) : 0;
+    if (c->n_line) return run(c, jobs, work);
+    fprintf(stderr, "checkspec: the model has none of these sources\n");
+    return -1;
 }
 
 /* Every second prompt repeats itself, so that n-grams find something; the others are noise. */
