@@ -287,6 +287,7 @@ int m5_cmd_bench(const m5_cli_opts *o)
     bench b = {.o = o, .n_seq = o->parallel ? o->parallel : 1, .n_rows = o->rows ? o->rows : 1, .chunk = o->chunk ? o->chunk : 512};
     if (o->args.n) return m5_cli_usage("'%s' is one argument too many. See 'm5-infer bench --help'.", o->args.items[0]);
     if (!o->model && !o->ceilings) return m5_cli_usage("no model given: m5-infer bench --model PATH");
+    if (o->ceilings && o->accepts) return m5_cli_usage("--ceilings goes with --prompt and --gen, not with --accept");
     m5_cli_opts one_thread = *o; /* a list of threads is read here, not by the engine's options */
     one_thread.threads = NULL;
     int rc = m5_cli_engine_options(&eo, &one_thread, &load);

@@ -307,6 +307,8 @@ class TestDescriptions(Cli):
         # With a model: by turns with it, and each test has the ceiling that bounds it.
         pp, tg = json.loads(self.ok("bench", "-m", self.model, "--ceilings", "--json", "-t", "2", "-p", "8", "-n", "2", "-r", "1"))["results"]
         self.assertTrue(pp["int_ops_s"] > 1e6 and tg["read_bytes_s"] > 1e6 and "read_bytes_s" not in pp and "int_ops_s" not in tg, (pp, tg))
+        code, _, err = call("bench", "-m", self.model, "--ceilings", "--accept", "70")
+        self.assertTrue(code == 2 and "--accept" in err, (code, err))
         plain = json.loads(self.ok("bench", "-m", self.model, "--json", "-t", "2", "-p", "8", "-n", "2", "-r", "1"))["results"]
         self.assertFalse(any("read_bytes_s" in r or "int_ops_s" in r for r in plain), plain)
         self.assertIn("reads ", self.ok("bench", "-m", self.model, "--ceilings", "-t", "2", "-p", "0", "-n", "2", "-r", "1"))
