@@ -8,8 +8,8 @@
 Without --peer llama-bench is looked for on PATH and in the Python packages of this interpreter; --peer "" measures m5-infer alone. Every round runs each program once
 on each file. Shares: decode = bytes of weights, KV and recurrent state that one token reads and writes x tokens/s over the read bandwidth; prefill = 2 x non-embedding
 weights x tokens/s over the integer peak. They come from one run more of m5-infer in each round, `bench --ceilings`: a token, then a plain read for as long, and so on; a
-prompt, then plain multiply-adds for as long. Both so meet the same clock and the same neighbours of a virtual machine. --append adds to the rows of an earlier OUT.json. Standard library only; a plot needs
-matplotlib.
+prompt, then plain multiply-adds for as long. Both so meet the same clock and the same neighbours of a virtual machine. --append adds to the rows
+of an earlier OUT.json. Standard library only; a plot needs matplotlib.
 """
 import argparse
 import json

@@ -249,7 +249,7 @@ VF_INLINE void attn_score(m5_kv_type t, float *s, int64_t lds, const float *q, i
     const uint8_t *p = k;
     const int step = STAGE_FLOATS / hd / SCORE_KEYS * SCORE_KEYS;
     if (n_q < STAGE_ROWS || step == 0) {
-        score_keys(t, s, lds, q, n_q, p, k_bytes, n_key, hd, ahead ? ahead : p);
+        score_keys(t, s, lds, q, n_q, p, k_bytes, n_key, hd, VF_HALVES && !ahead ? p : ahead);
     } else {
         _Alignas(64) float wide[STAGE_FLOATS];
         for (int j = 0; j < n_key; j += step) {
