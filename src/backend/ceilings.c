@@ -120,7 +120,7 @@ struct m5_ceiling_probe {
     uint8_t *p;
     size_t n_bytes, at; /* the next read begins at p + at: what was read last is still in the caches */
     double read_rate;   /* bytes per microsecond of the last read */
-    amount read, multiplied;
+    amount read, multiplied, fma;
 };
 
 int m5_ceiling_probe_new(m5_ceiling_probe **out, m5_cpu *c, size_t buffer_bytes, m5_error *err)
@@ -164,23 +164,37 @@ void m5_ceiling_probe_read(m5_ceiling_probe *p, uint64_t us)
     }
 }
 
-void m5_ceiling_probe_multiply(m5_ceiling_probe *p, uint64_t us)
+static void compute(m5_ceiling_probe *p, int64_t (*fn)(int64_t), amount *a, uint64_t us)
 {
-    peak_job j = {p->c, p->c->k.peak_int, p->c->k.isa ? peak_rounds / 4 : peak_rounds_ref / 4, 0};
+    peak_job j = {p->c, fn, p->c->k.isa ? peak_rounds / 4 : peak_rounds_ref / 4, 0};
     for (uint64_t spent = 0; spent < us;) {
         const uint64_t t0 = m5_time_us();
         m5_pool_run(p->c->pool, peak_task, &j);
         const uint64_t t = m5_time_us() - t0;
-        p->multiplied.n += (double)j.ops * p->c->n_threads;
-        p->multiplied.us += t;
+        a->n += (double)j.ops * p->c->n_threads;
+        a->us += t;
         spent += t + 1;
     }
 }
 
+void m5_ceiling_probe_multiply(m5_ceiling_probe *p, uint64_t us)
+{
+    compute(p, p->c->k.peak_int, &p->multiplied, us);
+}
+
+void m5_ceiling_probe_fma(m5_ceiling_probe *p, uint64_t us)
+{
+    compute(p, p->c->k.peak_fma, &p->fma, us);
+}
+
+static double rate(amount a)
+{
+    return a.us ? a.n * 1e6 / (double)a.us : 0;
+}
+
 m5_ceiling m5_ceiling_probe_take(m5_ceiling_probe *p)
 {
-    const amount r = p->read, m = p->multiplied;
-    p->read = p->multiplied = (amount){0};
-    return (m5_ceiling){
-        .n_threads = p->c->n_threads, .read_bytes_s = r.us ? r.n * 1e6 / (double)r.us : 0, .int_ops_s = m.us ? m.n * 1e6 / (double)m.us : 0};
+    const m5_ceiling c = {.n_threads = p->c->n_threads, .read_bytes_s = rate(p->read), .int_ops_s = rate(p->multiplied), .fma_flops_s = rate(p->fma)};
+    p->read = p->multiplied = p->fma = (amount){0};
+    return c;
 }

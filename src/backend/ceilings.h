@@ -24,9 +24,10 @@ typedef struct m5_ceiling_probe m5_ceiling_probe;
 int m5_ceiling_probe_new(m5_ceiling_probe **out, m5_cpu *c, size_t buffer_bytes, m5_error *err);
 void m5_ceiling_probe_free(m5_ceiling_probe *p); /* NULL is allowed */
 
-/* Read memory, or multiply 8-bit integers, with all threads for about so many microseconds. */
+/* Read memory, multiply 8-bit integers, or f32 numbers, with all threads for about so many microseconds. */
 void m5_ceiling_probe_read(m5_ceiling_probe *p, uint64_t us);
 void m5_ceiling_probe_multiply(m5_ceiling_probe *p, uint64_t us);
+void m5_ceiling_probe_fma(m5_ceiling_probe *p, uint64_t us);
 
 /* Means since the last call, all threads; 0 = not run since then. */
 m5_ceiling m5_ceiling_probe_take(m5_ceiling_probe *p);

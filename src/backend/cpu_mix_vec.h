@@ -161,9 +161,17 @@ VF_INLINE vi vi_pair(const int16_t *p)
     const __m256i v = _mm256_set1_epi32(x);
     return (vi){v, v};
 }
+/* Written out: gcc puts the sum into the product's register and copies it back, or keeps a sum in memory, where the next one has to wait for it. */
+VF_INLINE void vi_dot_half(__m256i *acc, __m256i x, __m256i y)
+{
+    __m256i product;
+    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(*acc), "=&x"(product) : "x"(x), "x"(y));
+}
 VF_INLINE vi vi_dot(vi acc, vi x, vi y)
 {
-    return (vi){_mm256_add_epi32(acc.a, _mm256_madd_epi16(x.a, y.a)), _mm256_add_epi32(acc.b, _mm256_madd_epi16(x.b, y.b))};
+    vi_dot_half(&acc.a, x.a, y.a);
+    vi_dot_half(&acc.b, x.b, y.b);
+    return acc;
 }
 VF_INLINE vf vi_float(vi x) { return (vf){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 VF_INLINE void vf_round_i16(int16_t *p, vf x)

@@ -250,6 +250,9 @@ static void check_ceilings(void)
     m5_ceiling_probe_multiply(p, 1000);
     const m5_ceiling product = m5_ceiling_probe_take(p);
     T_CHECK(product.int_ops_s > 1e8 && product.read_bytes_s == 0, "%g op/s, %g B/s", product.int_ops_s, product.read_bytes_s);
+    m5_ceiling_probe_fma(p, 1000);
+    const m5_ceiling fma = m5_ceiling_probe_take(p);
+    T_CHECK(fma.fma_flops_s > 1e8 && fma.int_ops_s == 0, "%g flop/s, %g op/s", fma.fma_flops_s, fma.int_ops_s);
     m5_ceiling_probe_free(p);
     m5_cpu_close(c);
 }

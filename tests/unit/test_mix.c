@@ -2,7 +2,8 @@
 /* Mixer operators against plain scalar formulas in double, on inputs chosen where a wrong eps, threshold, window edge or gelu form would hide; then
  * the same bits for every instruction set, thread count, batch split and page size.
  *
- *   test_mix --bench [ROWS [DEPTH [THREADS]]]   attention of the last ROWS tokens at DEPTH keys, by turns with a plain read of memory */
+ *   test_mix --bench [ROWS [DEPTH [THREADS [SHAPE]]]]   attention of the last ROWS tokens at DEPTH keys, by turns with a plain read of memory,
+ *       or from nine rows on with plain multiply-adds; SHAPE: a part of a shape's name */
 #include "backend/ceilings.h"
 #include "backend/cpu.h"
 #include "base/mem.h"
@@ -473,7 +474,7 @@ static void gdn(const gdn_case *g)
 /* Twelve layers' caches in one block, so that none of them is still in the processor's when its turn comes again. */
 static void bench_attention(const char *name, const attn_case *a, int n_tok, int n_threads)
 {
-    enum { LAYERS = 12, REPS = 40 };
+    enum { LAYERS = 12, REPS = 40, FEW = 9 };
     const size_t row = m5_kv_row_bytes(a->kv, a->n_head_kv, a->head_dim), part = row * (size_t)a->page_tok, page = 2 * LAYERS * part;
     const int n_page = (a->n_ctx + a->page_tok - 1) / a->page_tok;
     const size_t n_q = (size_t)n_tok * (size_t)a->n_head * (size_t)a->head_dim, n_kv = (size_t)a->n_head_kv * (size_t)a->head_dim;
@@ -494,7 +495,7 @@ static void bench_attention(const char *name, const attn_case *a, int n_tok, int
         }
     for (int i = 0; i < n_tok; i++) pos[i] = a->n_ctx - n_tok + i;
     g.pos = pos;
-    uint64_t sum = 0;
+    uint64_t sum = 0, least = UINT64_MAX;
     for (int rep = 0; rep < REPS + 2; rep++) {
         const uint64_t t0 = m5_time_us();
         for (int l = 0; l < LAYERS; l++) {
@@ -502,13 +503,23 @@ static void bench_attention(const char *name, const attn_case *a, int n_tok, int
             m5_cpu_attention(c, o, q, &g, n_tok);
         }
         const uint64_t t = m5_time_us() - t0;
-        m5_ceiling_probe_read(probe, t);
+        if (n_tok < FEW)
+            m5_ceiling_probe_read(probe, t);
+        else
+            m5_ceiling_probe_fma(probe, t);
         if (rep == 1) m5_ceiling_probe_take(probe);
         if (rep > 1) sum += t;
+        if (rep > 1 && t < least) least = t;
     }
     const double us = (double)sum / REPS / LAYERS;
-    printf("%-22s %2d rows at %d keys: %8.1f us a layer, cache read at %5.2f GB/s beside %5.2f GB/s\n", name, n_tok, a->n_ctx, us,
-           2 * (double)row * a->n_ctx / us / 1e3, m5_ceiling_probe_take(probe).read_bytes_s / 1e9);
+    const m5_ceiling ceiling = m5_ceiling_probe_take(probe);
+    printf("%-22s %2d rows at %d keys: %8.1f us a layer (least %8.1f), ", name, n_tok, a->n_ctx, us, (double)least / LAYERS);
+    /* Per row and head: two multiply-adds for each component of the keys that it sees. */
+    const double seen = a->n_ctx - (n_tok - 1) / 2.0, flops = 4.0 * n_tok * a->n_head * a->head_dim * seen;
+    if (n_tok < FEW)
+        printf("cache read at %5.2f GB/s beside %5.2f GB/s\n", 2 * (double)row * a->n_ctx / us / 1e3, ceiling.read_bytes_s / 1e9);
+    else
+        printf("%6.1f G operations/s beside %6.1f of f32\n", flops / us / 1e3, ceiling.fma_flops_s / 1e9);
     m5_ceiling_probe_free(probe);
     m5_cpu_close(c);
     m5_free(block), m5_free(pages), m5_free(q), m5_free(o), m5_free(kv), m5_free(seq), m5_free(pos);
@@ -529,6 +540,7 @@ static int bench(int argc, char **argv)
     if (n_tok < 1 || depth < n_tok || n_threads < 1) return 2;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         attn_case a = shapes[i].a;
+        if (argc > 5 && !strstr(shapes[i].name, argv[5])) continue;
         a.n_ctx = depth;
         bench_attention(shapes[i].name, &a, n_tok, n_threads);
     }
