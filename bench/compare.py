@@ -53,7 +53,7 @@ def theirs(peer, model, a):
     return {("pp" if r["n_prompt"] else "tg", r.get("n_depth", 0)): r["avg_ts"] for r in out}
 
 
-KV_SIZE = {"f16": 1, "bf16": 1, "f32": 2, "q8_0": 34 / 64}  # of f16
+KV_SIZE = {"i16": 66, "f16": 64, "bf16": 64, "f32": 128, "q8_0": 34}  # bytes of 32 numbers
 
 
 def traffic(binary, model, kv_type):
@@ -66,7 +66,7 @@ def traffic(binary, model, kv_type):
         weights += t["bytes"]
         if t["name"] != "head":  # a prompt computes the head for its last token only
             macs += t["shape"][0] * t["shape"][1]
-    return weights + 2 * d["memory"]["row_bytes"], d["memory"]["kv_bytes_per_token_f16"] * KV_SIZE[kv_type], macs
+    return weights + 2 * d["memory"]["row_bytes"], d["memory"]["kv_bytes_per_token"] * KV_SIZE[kv_type] / KV_SIZE["i16"], macs
 
 
 def parse_peer(text):
@@ -124,7 +124,7 @@ def main():
     ap.add_argument("--prompt", type=int, default=512)
     ap.add_argument("--gen", type=int, default=64)
     ap.add_argument("--depth", type=lambda s: [int(x) for x in s.split(",")], default=[0])
-    ap.add_argument("--kv", default="f16", choices=list(KV_SIZE), help="how m5-infer keeps keys and values (a peer is told in its command)")
+    ap.add_argument("--kv", default="i16", choices=list(KV_SIZE), help="how m5-infer keeps keys and values (a peer is told in its command)")
     ap.add_argument("--isa", help="highest instruction set for m5-infer")
     ap.add_argument("--out", help="writes OUT.json and, with matplotlib, OUT.png")
     ap.add_argument("--append", action="store_true", help="keep the rows that OUT.json already has")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the type of the KV cache changes: logits against those with keys and values in f32, on held-out text.
 
-    bench/kv_error.py models/nano/m5-nano.gguf [--ids models/nano/heldout.npy] [--rows 4] [--length 256] [--kv bf16,f16,q8_0] [--binary build/m5-infer]
+    bench/kv_error.py models/nano/m5-nano.gguf [--ids models/nano/heldout.npy] [--rows 4] [--length 256] [--kv bf16,f16,i16,q8_0] [--binary build/m5-infer]
 
 Each row of --ids is one text. Everything but the cache computes as with --f32, so that nothing else differs. One line a type: the largest difference of a logit,
 the mean and the largest Kullback-Leibler divergence of the next-token distribution, and how often the likeliest token is another one. Needs numpy.
@@ -36,7 +36,7 @@ def main():
     ap.add_argument("--ids", default=os.path.join(ROOT, "models", "nano", "heldout.npy"))
     ap.add_argument("--rows", type=int, default=4)
     ap.add_argument("--length", type=int, default=256)
-    ap.add_argument("--kv", type=lambda s: s.split(","), default=["bf16", "f16", "q8_0"])
+    ap.add_argument("--kv", type=lambda s: s.split(","), default=["bf16", "f16", "i16", "q8_0"])
     ap.add_argument("--binary", default=os.path.join(ROOT, "build", "release", "m5-infer"))
     a = ap.parse_args()
     texts = np.load(a.ids)[:a.rows, :a.length].tolist()

@@ -50,7 +50,7 @@ def main():
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for model in a.models:
         memory = json.loads(subprocess.run([a.binary, "inspect", model, "--json"], capture_output=True, text=True, check=True).stdout)["memory"]
-        need = os.path.getsize(model) + CONTEXT * memory["kv_bytes_per_token_f16"] + memory["row_bytes"]
+        need = os.path.getsize(model) + CONTEXT * memory["kv_bytes_per_token"] + memory["row_bytes"]
         warm(model)
         times, peaks = zip(*(start(a, model) for _ in range(a.rounds)))
         peak = statistics.median(peaks)

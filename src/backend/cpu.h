@@ -77,7 +77,8 @@ void m5_cpu_router(m5_cpu *c, int32_t *ids, float *wts, const float *logits, int
 typedef struct m5_kv_view {
     uint8_t *const *pages; /* page table: page i holds positions [i * page_tok, (i + 1) * page_tok) of every layer */
 } m5_kv_view;
-typedef enum m5_kv_type { M5_KV_F16, M5_KV_BF16, M5_KV_F32, M5_KV_Q8_0 } m5_kv_type;
+/* I16, the default, and Q8_0: integers of 16 and of 8 bits, with a factor (f16) for 32 of them. */
+typedef enum m5_kv_type { M5_KV_I16, M5_KV_F16, M5_KV_BF16, M5_KV_F32, M5_KV_Q8_0 } m5_kv_type;
 typedef struct m5_attn_args {
     int n_head, n_head_kv, head_dim, page_tok;
     m5_kv_type kv_type;
@@ -87,9 +88,10 @@ typedef struct m5_attn_args {
     const m5_kv_view *seqs;
     const int32_t *seq_of, *pos;
 } m5_attn_args;
-/* Page layout, per layer: K and V each [n_head_kv, page_tok, width] of kv_type (Q8_0: blocks of 32 along width), so that the keys of a head are one
- * stream; width = head_dim padded with zeros to 16, to 32 for Q8_0. row_bytes: of one token. Q8_0 interleaves 16 tokens (cpu_mix.h) and needs page_tok
- * to be a multiple of 16. */
+/* Page layout, per layer: K and V each [n_head_kv, page_tok, width] of kv_type (Q8_0, I16: blocks of 32 along width), so that the keys of a head are
+ * one stream; width = head_dim padded with zeros to 16, to 32 for Q8_0 and I16. row_bytes: of one token. Q8_0 and I16 interleave 32 tokens (cpu_mix.h)
+ * and need page_tok to be a multiple of 32. */
+bool m5_kv_in_tiles(m5_kv_type t);
 int m5_kv_head_width(m5_kv_type t, int head_dim);
 size_t m5_kv_row_bytes(m5_kv_type t, int n_head_kv, int head_dim);
 void m5_cpu_kv_store(m5_cpu *c, const m5_attn_args *a, const float *k, const float *v, int n_tok); /* k, v [n_tok, n_head_kv, head_dim] */

@@ -294,9 +294,23 @@ void m5_cpu_rope(m5_cpu *c, float *x, int n_tok, int n_head, int head_dim, const
 
 /* ---- K/V store ---- */
 
+m5_kv_code m5_kv_code_of(m5_kv_type t)
+{
+    switch (t) {
+    case M5_KV_Q8_0: return (m5_kv_code){.bytes = 1, .k_max = 127, .v_max = 127, .q_max = 32767, .w_max = 32767};
+    case M5_KV_I16: return (m5_kv_code){.bytes = 2, .k_max = 8191, .v_max = 4095, .q_max = 8191, .w_max = 16383};
+    default: return (m5_kv_code){0};
+    }
+}
+
+bool m5_kv_in_tiles(m5_kv_type t)
+{
+    return m5_kv_code_of(t).bytes > 0;
+}
+
 int m5_kv_head_width(m5_kv_type t, int head_dim)
 {
-    const int unit = t == M5_KV_Q8_0 ? 32 : 16;
+    const int unit = m5_kv_in_tiles(t) ? 32 : 16;
     return (head_dim + unit - 1) / unit * unit;
 }
 
@@ -308,22 +322,43 @@ size_t m5_kv_row_bytes(m5_kv_type t, int n_head_kv, int head_dim)
     case M5_KV_BF16: return n * 2;
     case M5_KV_F32: return n * 4;
     case M5_KV_Q8_0: return n / 32 * 34;
+    case M5_KV_I16: return n / 32 * 66;
     }
     return 0;
 }
 
-/* Blocks of 32: factor max|x| / 127 as f16, codes to the nearest (ties to even). */
-void m5_kv_store_q8(uint8_t *tile, int key, bool value, const float *x, int n)
+/* The least f16 whose product with `top` reaches max. */
+static uint16_t code_factor(float max, float top)
 {
-    for (int b = 0; b < n / 32; b++, x += 32, tile += M5_KV_TILE_BLOCK) {
+    uint16_t h = m5_f32_to_f16(max / top);
+    while (h < 0x7bff && m5_f16_to_f32(h) * top < max) h++;
+    return h < 0x7bff ? h : 0x7bff;
+}
+
+/* Codes are taken of the factor as it is kept, to the nearest (ties to even). */
+void m5_kv_store_codes(m5_kv_type t, uint8_t *tile, int key, bool value, const float *x, int n)
+{
+    const m5_kv_code c = m5_kv_code_of(t);
+    const float top = (float)(value ? c.v_max : c.k_max);
+    for (int b = 0; b < n / 32; b++, x += 32) {
         float max = 0;
         for (int i = 0; i < 32; i++) max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
-        const float d = max / 127.0f, inv = d > 1e-30f ? 1.0f / d : 0.0f;
-        const uint16_t h = m5_f32_to_f16(d);
-        memcpy(tile + 2 * key, &h, 2);
+        const uint16_t h = code_factor(max, top);
+        const float inv = h ? 1.0f / m5_f16_to_f32(h) : 0.0f;
+        uint8_t *codes = tile + 2 * n;
+        memcpy(tile + (b * M5_KV_TILE + key) * 2, &h, 2);
+        int16_t code[32];
         for (int i = 0; i < 32; i++) {
-            const int at = value ? (key / 2 * 32 + i) * 2 + key % 2 : (i / 2 * M5_KV_TILE + key) * 2 + i % 2;
-            tile[2 * M5_KV_TILE + at] = (uint8_t)(int8_t)((x[i] * inv + 12582912.0f) - 12582912.0f);
+            const float scaled = x[i] * inv, near = scaled > top ? top : scaled < -top ? -top : scaled;
+            code[i] = (int16_t)((near + 12582912.0f) - 12582912.0f);
+        }
+        for (int i = 0; i < 32; i++) {
+            const int unit = value ? 2 * b + i / 16 : key / 16 * (n / 32) + b, pair = value ? key : i, lane = (value ? i : key) % 16;
+            const int at = unit * M5_KV_UNIT + (pair / 2 * 16 + lane) * 2 + pair % 2;
+            if (c.bytes == 1)
+                codes[at] = (uint8_t)(int8_t)code[i];
+            else
+                memcpy(codes + at * 2, &code[i], 2);
         }
     }
 }
@@ -352,7 +387,10 @@ static void store_one(const store_job *j, int worker, uint8_t *rows, int tok, bo
     case M5_KV_F16: j->base->f32_f16((uint16_t *)(void *)dst, x, n); return;
     case M5_KV_BF16: j->base->f32_bf16((uint16_t *)(void *)dst, x, n); return;
     case M5_KV_F32: memcpy(dst, x, (size_t)n * sizeof *x); return;
-    case M5_KV_Q8_0: m5_kv_store_q8(rows + (size_t)(tok - tok % M5_KV_TILE) * j->head_bytes, tok % M5_KV_TILE, value, x, n); return;
+    case M5_KV_Q8_0:
+    case M5_KV_I16:
+        m5_kv_store_codes(j->a->kv_type, rows + (size_t)(tok - tok % M5_KV_TILE) * j->head_bytes, tok % M5_KV_TILE, value, x, n);
+        return;
     }
 }
 

@@ -6,14 +6,15 @@
 #include "backend/cpu_internal.h"
 #include "backend/cpu_mix_kern.h"
 
-/* K and V in Q8_0 lie in tiles of 16 keys, for each block of 32 components (M5_KV_TILE_BLOCK bytes):
+/* K and V in Q8_0 and I16 lie in tiles of 32 keys, for a head of n blocks of 32 components:
  *
- *   f16 factor[16]                        of the keys
- *   int8 codes[16 pairs][16 keys][2]      K: components 2 p and 2 p + 1 of each key
- *   int8 codes[8 pairs][32][2]            V: keys 2 p and 2 p + 1 of each component
+ *   f16 factor[n][32]                           of the keys
+ *   code codes[2][n][16 pairs][16 keys][2]      K: components 2 p and 2 p + 1 of the keys of either half
+ *   code codes[n][2][16 pairs][16 lanes][2]     V: keys 2 p and 2 p + 1, for the components of either half of a block
  *
- * so that both products of attention take pairs of codes, lanes being keys for scores and components for values (cpu_mix_kern.c). */
-void m5_kv_store_q8(uint8_t *tile, int key, bool value, const float *x, int n);
+ * so that both products of attention take pairs of codes, lanes being keys for scores and components for values, in the order in which they lie
+ * (cpu_mix_kern.c). n: floats of x. */
+void m5_kv_store_codes(m5_kv_type t, uint8_t *tile, int key, bool value, const float *x, int n);
 
 /* The table for the instruction sets this backend may use. */
 const m5_mix_kernels *m5_cpu_mix_kernels(const m5_cpu *c);

@@ -23,6 +23,7 @@ enum {
 };
 
 _Static_assert(2 * TILE_FLOATS + TILE_ROWS * LD_SCORE <= M5_CPU_WORK_MIN_FLOATS, "a tile must fit the worker's scratch");
+_Static_assert(TILE_ROWS * BLOCK <= TILE_FLOATS, "codes of weights must fit beside those of queries");
 
 /* Memory of the split: per row and head (M, L), then the blocks' partial results. */
 typedef struct mix_split {
@@ -71,11 +72,12 @@ typedef struct attn_tile {
     int row0, n_tok, h0, n_head, kv_head;
     const uint8_t *const *pages;
     float *q, *s, *p; /* worker scratch: [n, width], [n, LD_SCORE], [n, width] */
-    int16_t *codes;   /* Q8_0: q as integers, times factor, in place of q */
-    float factor[TILE_ROWS];
+    int16_t *codes;   /* keys in tiles: q as integers, times factor, in place of q; */
+    int16_t *weights; /* then the softmax' weights, times weight_factor of their tile */
+    float factor[TILE_ROWS], weight_factor[TILE_ROWS * BLOCK / M5_KV_TILE];
     float m[TILE_ROWS], l[TILE_ROWS];
     int lo[TILE_ROWS], hi[TILE_ROWS];         /* keys of the block that row r sees; hi <= lo: none */
-    int see_lo[TILE_ROWS], see_hi[TILE_ROWS]; /* Q8_0: the same, counted from the first tile that is read */
+    int see_lo[TILE_ROWS], see_hi[TILE_ROWS]; /* the same, counted from the first tile that is read */
 } attn_tile;
 
 static int first_key(const m5_attn_args *a, int row)
@@ -104,13 +106,15 @@ static void tile_open(const attn_job *j, attn_tile *t, int worker, int row, int 
     t->p = t->q + TILE_FLOATS;
     t->s = t->p + TILE_FLOATS;
     t->codes = (int16_t *)(void *)t->q;
+    t->weights = t->codes + TILE_FLOATS;
+    const m5_kv_code code = m5_kv_code_of(j->a->kv_type);
     for (int r = 0; r < n_tok * t->n_head; r++) {
-        const bool q8 = j->a->kv_type == M5_KV_Q8_0;
-        float *q = q8 ? t->p : t->q + (size_t)r * (size_t)j->width;
+        float *q = code.bytes ? t->p : t->q + (size_t)r * (size_t)j->width;
         const size_t from = (size_t)(row + r / t->n_head) * (size_t)j->a->n_head + (size_t)(t->h0 + r % t->n_head);
         memcpy(q, j->q + from * (size_t)hd, (size_t)hd * sizeof *q);
         for (int d = hd; d < j->width; d++) q[d] = 0;
-        if (q8) j->k->attn_query_q8(t->codes + (size_t)r * (size_t)j->width, &t->factor[r], q, j->width, j->a->scale);
+        if (code.bytes)
+            j->k->attn_query_codes(t->codes + (size_t)r * (size_t)j->width, &t->factor[r], q, j->width, j->a->scale, code.q_max);
     }
 }
 
@@ -128,47 +132,60 @@ static void add_values(const attn_job *j, const attn_tile *t, int block_key0, in
         const uint8_t *ahead = end < hi                                  ? key_at(j, t, j->a->v_offset, end)
                                : hi <= j->a->pos[t->row0 + t->n_tok - 1] ? key_at(j, t, j->a->k_offset, hi)
                                                                          : NULL;
-        j->k->attn_value[j->a->kv_type](t->p + (size_t)r0 * (size_t)hd, t->s + (size_t)r0 * LD_SCORE + (lo - block_key0), LD_SCORE, n,
+        j->k->attn_value[j->a->kv_type - M5_KV_F16](t->p + (size_t)r0 * (size_t)hd, t->s + (size_t)r0 * LD_SCORE + (lo - block_key0), LD_SCORE, n,
                                         key_at(j, t, j->a->v_offset, lo), (int64_t)j->head_bytes, end - lo, hd, ahead);
         lo = end;
     }
 }
 
-/* The tiles of 16 keys from position `pos` (a multiple of 16) to `end`. */
-static int q8_tiles(const attn_job *j, const attn_tile *t, const uint8_t **tiles, size_t offset, int pos, int end)
+/* The tiles that hold keys [lo, hi). */
+static int key_tiles(const attn_job *j, const attn_tile *t, const uint8_t **tiles, size_t offset, int lo, int hi)
 {
     int n = 0;
-    for (; pos < end; pos += M5_KV_TILE) tiles[n++] = key_at(j, t, offset, pos);
+    for (int pos = lo - lo % M5_KV_TILE; pos < hi; pos += M5_KV_TILE) tiles[n++] = key_at(j, t, offset, pos);
     return n;
 }
 
-/* Scores and values of a block in Q8_0, [lo, hi) being the keys that any row sees. Whole tiles are computed: sums over codes are exact, so that keys
- * which weigh nothing leave no trace. */
-static void tile_block_q8(const attn_job *j, attn_tile *t, int key0, int lo, int hi)
+/* Scores and values of a block of keys in tiles, [lo, hi) being those that any row sees. Whole tiles are computed: sums over codes are exact, so that
+ * keys which weigh nothing leave no trace. */
+static void tile_block_codes(const attn_job *j, attn_tile *t, int key0, int lo, int hi)
 {
     const m5_attn_args *a = j->a;
     const uint8_t *k[BLOCK / M5_KV_TILE], *v[BLOCK / M5_KV_TILE];
     const int n = t->n_tok * t->n_head, hd = j->width, from = lo - lo % M5_KV_TILE;
-    const int n_tile = q8_tiles(j, t, k, a->k_offset, from, hi);
-    q8_tiles(j, t, v, a->v_offset, from, hi);
+    const int n_tile = key_tiles(j, t, k, a->k_offset, lo, hi), n_key = n_tile * M5_KV_TILE;
+    key_tiles(j, t, v, a->v_offset, lo, hi);
     float *s = t->s + (from - key0);
-    j->k->attn_score_q8(s, LD_SCORE, t->codes, t->factor, n, k, n_tile, hd, a->softcap, v);
+    j->k->attn_score_codes(a->kv_type, s, LD_SCORE, t->codes, t->factor, n, k, n_tile, hd, a->softcap, v);
     for (int r = 0; r < n; r++) {
-        float *row = t->s + (size_t)r * LD_SCORE;
-        const int first = t->hi[r] > t->lo[r] ? t->lo[r] : from, end = t->hi[r] > t->lo[r] ? t->hi[r] : from;
-        if (end > first) j->k->attn_soft(row + (first - key0), end - first, &t->m[r], &t->l[r]);
-        for (int i = from; i < first; i++) row[i - key0] = 0;
-        for (int i = end; i < from + n_tile * M5_KV_TILE; i++) row[i - key0] = 0;
-        t->see_lo[r] = first - from;
-        t->see_hi[r] = end - from;
+        float *row = s + (size_t)r * LD_SCORE;
+        const bool any = t->hi[r] > t->lo[r];
+        t->see_lo[r] = any ? t->lo[r] - from : 0;
+        t->see_hi[r] = any ? t->hi[r] - from : 0;
+        if (any) j->k->attn_soft(row + t->see_lo[r], t->see_hi[r] - t->see_lo[r], &t->m[r], &t->l[r]);
+        for (int i = 0; i < t->see_lo[r]; i++) row[i] = 0;
+        for (int i = t->see_hi[r]; i < n_key; i++) row[i] = 0;
+        j->k->attn_weight_codes(t->weights + r * BLOCK, t->weight_factor + r * (BLOCK / M5_KV_TILE), row, n_key);
     }
-    const bool more = hi == key0 + BLOCK && hi <= a->pos[t->row0 + t->n_tok - 1];
+    const int last = a->pos[t->row0 + t->n_tok - 1];
+    const bool more = hi == key0 + BLOCK && hi <= last;
     if (more) {
-        const int last = a->pos[t->row0 + t->n_tok - 1];
-        const int n_next = q8_tiles(j, t, k, a->k_offset, hi, last - hi < n_tile * M5_KV_TILE ? last + 1 : hi + n_tile * M5_KV_TILE);
+        const int n_next = key_tiles(j, t, k, a->k_offset, hi, last - hi < n_key ? last + 1 : hi + n_key);
         for (int i = n_next; i < n_tile; i++) k[i] = k[0];
     }
-    j->k->attn_value_q8(t->p, s, LD_SCORE, t->see_lo, t->see_hi, n, v, n_tile, hd, more ? k : NULL);
+    const m5_attn_values values = {.o = t->p,
+                                   .w = t->weights,
+                                   .factor = t->weight_factor,
+                                   .lo = t->see_lo,
+                                   .hi = t->see_hi,
+                                   .tiles = v,
+                                   .ahead = more ? k : NULL,
+                                   .n_q = n,
+                                   .n_tile = n_tile,
+                                   .tile_bytes = (int)j->head_bytes * M5_KV_TILE,
+                                   .head_dim = hd,
+                                   .w_max = m5_kv_code_of(a->kv_type).w_max};
+    j->k->attn_value_codes(a->kv_type, &values);
 }
 
 /* The triple (m, l, p) of every tile row for block b. Keys outside a row's range never enter its sums, not even as zeros. */
@@ -186,13 +203,13 @@ static void tile_block(const attn_job *j, attn_tile *t, int b)
         if (t->lo[r] > all_lo) all_lo = t->lo[r];
         if (t->hi[r] < all_hi) all_hi = t->hi[r];
     }
-    if (a->kv_type == M5_KV_Q8_0) {
-        tile_block_q8(j, t, key0, lo, hi);
+    if (m5_kv_in_tiles(a->kv_type)) {
+        tile_block_codes(j, t, key0, lo, hi);
         return;
     }
     for (int k = lo; k < hi;) {
         const int end = (k / a->page_tok + 1) * a->page_tok < hi ? (k / a->page_tok + 1) * a->page_tok : hi;
-        j->k->attn_score[a->kv_type](t->s + (k - key0), LD_SCORE, t->q, n, key_at(j, t, a->k_offset, k), (int64_t)j->head_bytes, end - k, hd,
+        j->k->attn_score[a->kv_type - M5_KV_F16](t->s + (k - key0), LD_SCORE, t->q, n, key_at(j, t, a->k_offset, k), (int64_t)j->head_bytes, end - k, hd,
                                      a->scale, a->softcap, end < hi ? key_at(j, t, a->k_offset, end) : key_at(j, t, a->v_offset, lo));
         k = end;
     }

@@ -415,168 +415,331 @@ static void attn_merge(float *o, float a, const float *p, float b, int n)
     if (i < n) vf_store_n(o + i, vf_fma(vf_load_n(p + i, n - i), vb, vf_mul(vf_load_n(o + i, n - i), va)), n - i);
 }
 
-/* ---- attention over Q8_0: tiles of 16 keys (cpu_mix.h), products of 16-bit and 8-bit codes, exact in 32 bits ----
+/* ---- attention over codes: tiles of 32 keys (cpu_mix.h), products of 16-bit integers, exact in 32 bits ----
  *
- * Both products have the same shape: a few rows of 16-bit codes, taken pair by pair, times a stream of vectors that hold 16 pairs. For scores the
- * lanes are keys and the pairs run along the head; for values the lanes are output components and the pairs run along the keys. Per 16 products and
- * row: one multiply-add of pairs and one addition, half of what float products need. */
+ * Both products have the same shape: a few rows of 16-bit codes, taken pair by pair, times the 16 x 32 pairs of a block of 32 keys and 32 components.
+ * For scores the lanes are keys and the pairs run along the head; for values the lanes are components and the pairs run along the keys. Per 16
+ * products and row: one multiply-add of pairs and one addition (or both in one instruction), half of what float products need. The exact sum of a
+ * block becomes a float, and these are added in order. */
 
-enum { CODE_ROWS = 4, CODE_STAGE = 8192, CODE_STAGE_ROWS = 2 * CODE_ROWS + 1 };
+enum {
+    CODE_ROWS = VF_WIDE ? 8 : 4,
+    CODE_COLS = VF_WIDE ? 2 : 1, /* vectors of 16 lanes, of two in a block */
+    CODE_STAGE = 8192,
+    CODE_STAGE_ROWS = 2 * CODE_ROWS + 1,
+    TILE = M5_KV_TILE,
+    TILES = M5_ATTN_BLOCK / TILE
+};
 
-/* acc[r] += sum over n pairs of x[r] times y's vectors, `step` numbers apart; y of 8 bits, or widened to 16 by the caller. */
-VF_INLINE void code_dot(bool wide, int rows, vi *acc, const int16_t *x, int64_t ldx, const void *y, int64_t step, int n)
+/* acc[r][c] = sum over the 16 pairs of x[r] times lanes of the unit of codes at y + c * ldy, `bytes` bytes each. next: a unit that will be read soon,
+ * or NULL. */
+VF_INLINE void code_dot(int bytes, int rows, vi *acc, const int16_t *x, int64_t ldx, const uint8_t *y, int64_t ldy, const uint8_t *next)
 {
-    const int16_t *y16 = y;
-    const int8_t *y8 = y;
-    VF_UNROLL_4 for (int i = 0; i < n; i++)
+#if VF_HALVES
+    (void)ldy;
+    if (next)
+        vi_dot_block(bytes, rows, true, acc, x, ldx, y, next);
+    else
+        vi_dot_block(bytes, rows, false, acc, x, ldx, y, y);
+#else
+    for (int64_t k = 0; next && k < M5_KV_UNIT * bytes; k += 64)
+        for (int c = 0; c < CODE_COLS; c++) __builtin_prefetch(next + c * ldy + k, 0, 1);
+    VF_UNROLL for (int i = 0; i < rows * CODE_COLS; i++) acc[i] = vi_zero();
+    VF_UNROLL_4 for (int i = 0; i < TILE / 2; i++)
     {
-        const vi v = wide ? vi_load(y16 + i * step) : vi_load_i8(y8 + i * step);
-        VF_UNROLL for (int r = 0; r < rows; r++) acc[r] = vi_dot(acc[r], vi_pair(x + r * ldx + 2 * i), v);
+        vi v[CODE_COLS];
+        VF_UNROLL for (int c = 0; c < CODE_COLS; c++)
+        {
+            const uint8_t *p = y + c * ldy + i * 2 * VF * bytes;
+            v[c] = bytes == 2 ? vi_load((const int16_t *)(const void *)p) : vi_load_i8(p);
+        }
+        VF_UNROLL for (int r = 0; r < rows; r++)
+        {
+            const vi pair = vi_pair(x + r * ldx + 2 * i);
+            VF_UNROLL for (int c = 0; c < CODE_COLS; c++) acc[r * CODE_COLS + c] = vi_dot(acc[r * CODE_COLS + c], pair, v[c]);
+        }
     }
+#endif
 }
 
-static void attn_query_q8(int16_t *c, float *factor, const float *q, int n, float sc)
+static void attn_query_codes(int16_t *c, float *factor, const float *q, int n, float sc, int q_max)
 {
     vf m = vf_set(0.0f);
     for (int i = 0; i < n; i += VF) m = vf_max(m, vf_abs(vf_load(q + i)));
-    const float max = vf_max_lane(m);
-    const vf inv = vf_set(max > 1e-30f ? 32767.0f / max : 0.0f), top = vf_set(32767.0f);
+    const float max = vf_max_lane(m), limit = (float)q_max;
+    const vf inv = vf_set(max > 1e-30f ? limit / max : 0.0f), top = vf_set(limit);
     for (int i = 0; i < n; i += VF) vf_round_i16(c + i, vf_max(vf_sub(vf_set(0.0f), top), vf_min(vf_mul(vf_load(q + i), inv), top)));
-    *factor = max / 32767.0f * sc;
+    *factor = max / limit * sc;
 }
 
-/* Sixteen scores of `rows` rows; the sum over a block of 32 components is exact, blocks are added in order. ahead: a tile to be fetched, or NULL. */
-VF_INLINE void score_codes(bool wide, int rows, float *s, int64_t lds, const int16_t *q, const float *qf, const uint8_t *tile, const int16_t *staged,
-                           int hd, const uint8_t *ahead)
+/* Tiles in the order in which few rows read them, and as many that are read afterwards (NULL: unknown). */
+typedef struct code_stream {
+    const uint8_t *const *tiles, *const *ahead;
+    int n_tile, bytes, hd;
+} code_stream;
+
+/* The unit to ask for while unit u of tile i is in hand: on a narrow core shortly before it is read, into the first-level cache (kv_prefetch_near),
+ * else the counterpart in `ahead`. The factors of its tile are asked for here. Where it is not known: one that is there already. */
+VF_INLINE const uint8_t *code_next(const code_stream *s, int i, int u)
 {
-    vf sum[CODE_ROWS];
-    VF_UNROLL for (int r = 0; r < rows; r++) sum[r] = vf_set(0.0f);
+    const int unit = M5_KV_UNIT * s->bytes;
+#if VF_HALVES
+    u += KV_AHEAD_BYTES / unit;
+    i += u / (s->hd / 16);
+    u %= s->hd / 16;
+    const uint8_t *p = i < s->n_tile ? s->tiles[i] : s->ahead && i < 2 * s->n_tile ? s->ahead[i - s->n_tile] : NULL;
+#else
+    const uint8_t *p = s->ahead ? s->ahead[i] : NULL;
+#endif
+    if (!p) return s->tiles[0] + 2 * s->hd;
+    for (int64_t k = 0; u == 0 && k < 2 * s->hd; k += 64) __builtin_prefetch(p + k, 0, 3);
+    return p + 2 * s->hd + u * unit;
+}
+
+/* Scores of `rows` rows and keys [16 g, 16 (g + CODE_COLS)) of a tile. codes: of the tile, `bytes` wide there. in: the stream whose tile `at` this
+ * is, or NULL: nothing to be fetched. */
+VF_INLINE void score_codes(int bytes, int rows, int g, float *s, int64_t lds, const int16_t *q, const float *qf, const uint8_t *tile,
+                           const uint8_t *codes, int hd, const code_stream *in, int at)
+{
+    vf sum[CODE_ROWS * CODE_COLS];
+    VF_UNROLL for (int i = 0; i < rows * CODE_COLS; i++) sum[i] = vf_set(0.0f);
     for (int b = 0; b < hd / 32; b++) {
-        vi acc[CODE_ROWS];
-        VF_UNROLL for (int r = 0; r < rows; r++) acc[r] = vi_zero();
-        if (ahead) kv_prefetch(ahead + b * M5_KV_TILE_BLOCK, M5_KV_TILE_BLOCK);
-        if (wide)
-            code_dot(true, rows, acc, q + b * 32, hd, staged + b * 512, 32, 16);
+        vi acc[CODE_ROWS * CODE_COLS];
+        const int u = g * (hd / 32) + b;
+        code_dot(bytes, rows, acc, q + b * 32, hd, codes + u * M5_KV_UNIT * bytes, hd / 32 * M5_KV_UNIT * bytes, in ? code_next(in, at, u) : NULL);
+        VF_UNROLL for (int c = 0; c < CODE_COLS; c++)
+        {
+            const vf f = vf_load_f16(tile + (b * TILE + (g + c) * VF) * 2);
+            VF_UNROLL for (int r = 0; r < rows; r++)
+                sum[r * CODE_COLS + c] = vf_fma(f, vi_float(acc[r * CODE_COLS + c]), sum[r * CODE_COLS + c]);
+        }
+    }
+    VF_UNROLL for (int r = 0; r < rows; r++) VF_UNROLL for (int c = 0; c < CODE_COLS; c++)
+        vf_store(s + r * lds + (g + c) * VF, vf_mul(sum[r * CODE_COLS + c], vf_set(qf[r])));
+}
+
+/* The number of rows that go together where `left` are left. */
+VF_INLINE int code_rows(int left)
+{
+    return left >= CODE_ROWS ? CODE_ROWS : left >= 4 ? 4 : left == 3 && VF_HALVES ? 3 : left >= 2 ? 2 : 1;
+}
+
+VF_INLINE void score_code_rows(int bytes, float *s, int64_t lds, const int16_t *q, const float *qf, int n_q, const uint8_t *tile,
+                               const uint8_t *codes, int hd, const code_stream *in, int at)
+{
+    for (int r = 0, rows; r < n_q; r += rows, in = NULL) {
+        float *to = s + r * lds;
+        const int16_t *from = q + (size_t)r * (size_t)hd;
+        rows = code_rows(n_q - r);
+        for (int g = 0; g < TILE / VF; g += CODE_COLS) {
+            if (rows == CODE_ROWS)
+                score_codes(bytes, CODE_ROWS, g, to, lds, from, qf + r, tile, codes, hd, in, at);
+            else if (CODE_ROWS > 4 && rows == 4)
+                score_codes(bytes, 4, g, to, lds, from, qf + r, tile, codes, hd, in, at);
+            else if (VF_HALVES && rows == 3)
+                score_codes(bytes, 3, g, to, lds, from, qf + r, tile, codes, hd, in, at);
+            else if (rows == 2)
+                score_codes(bytes, 2, g, to, lds, from, qf + r, tile, codes, hd, in, at);
+            else
+                score_codes(bytes, 1, g, to, lds, from, qf + r, tile, codes, hd, in, at);
+        }
+    }
+}
+
+/* Few rows: tile after tile. */
+VF_INLINE void score_few(const code_stream *in, float *s, int64_t lds, const int16_t *q, const float *qf, int n_q)
+{
+    for (int i = 0; i < in->n_tile; i++) {
+        if (in->bytes == 2)
+            score_code_rows(2, s + i * TILE, lds, q, qf, n_q, in->tiles[i], in->tiles[i] + 2 * in->hd, in->hd, in, i);
         else
-            code_dot(false, rows, acc, q + b * 32, hd, tile + b * M5_KV_TILE_BLOCK + 32, 32, 16);
-        const vf f = vf_load_f16(tile + b * M5_KV_TILE_BLOCK);
-        VF_UNROLL for (int r = 0; r < rows; r++) sum[r] = vf_fma(f, vi_float(acc[r]), sum[r]);
+            score_code_rows(1, s + i * TILE, lds, q, qf, n_q, in->tiles[i], in->tiles[i] + 2 * in->hd, in->hd, in, i);
     }
-    VF_UNROLL for (int r = 0; r < rows; r++) vf_store(s + r * lds, vf_mul(sum[r], vf_set(qf[r])));
 }
 
-static void attn_score_q8(float *s, int64_t lds, const int16_t *q, const float *qf, int n_q, const uint8_t *const *tiles, int n_tile, int hd,
-                          float cap, const uint8_t *const *ahead)
+/* Many rows: a few of them meet a tile, widened to 16 bits, while it is in the first-level cache. */
+static void score_many(const code_stream *in, float *s, int64_t lds, const int16_t *q, const float *qf, int n_q)
 {
-    _Alignas(64) int16_t codes[CODE_STAGE];
-    const int tile_codes = hd * VF, step = n_q >= CODE_STAGE_ROWS && tile_codes <= CODE_STAGE ? CODE_STAGE / tile_codes : 0, take = step ? step : 1;
-    for (int i0 = 0; i0 < n_tile; i0 += take) {
-        const int end = i0 + take < n_tile ? i0 + take : n_tile;
-        for (int i = i0; step && i < end; i++)
-            for (int b = 0; b < hd / 32; b++)
-                for (int p = 0; p < 16; p++)
-                    vi_store(codes + (i - i0) * tile_codes + b * 512 + p * 32, vi_load_i8(tiles[i] + b * M5_KV_TILE_BLOCK + 32 + p * 32));
-        int r = 0;
-        for (; r + CODE_ROWS <= n_q; r += CODE_ROWS)
-            for (int i = i0; i < end; i++) {
-                const uint8_t *fetch = ahead && r == 0 ? ahead[i] : NULL;
-                float *to = s + r * lds + i * VF;
-                if (step)
-                    score_codes(true, CODE_ROWS, to, lds, q + (size_t)r * (size_t)hd, qf + r, tiles[i], codes + (i - i0) * tile_codes, hd, fetch);
-                else
-                    score_codes(false, CODE_ROWS, to, lds, q + (size_t)r * (size_t)hd, qf + r, tiles[i], NULL, hd, fetch);
-            }
-        for (; r < n_q; r += 2)
-            for (int i = i0; i < end; i++) {
-                const uint8_t *fetch = ahead && r == 0 ? ahead[i] : NULL;
-                float *to = s + r * lds + i * VF;
-                if (r + 2 <= n_q)
-                    score_codes(false, 2, to, lds, q + (size_t)r * (size_t)hd, qf + r, tiles[i], NULL, hd, fetch);
-                else
-                    score_codes(false, 1, to, lds, q + (size_t)r * (size_t)hd, qf + r, tiles[i], NULL, hd, fetch);
-            }
-    }
-    for (int r = 0; cap > 0 && r < n_q; r++) softcap(s + r * lds, cap, n_tile * VF);
-}
-
-/* Weights of the 16 * n_tile keys for one block of 32 components: p[j] * factor[j], scaled so that the largest factor of the keys [lo, hi) becomes
- * 32767. Other keys weigh 0. Returns what the products have to be multiplied by. */
-static float value_weights(float *w, const float *factors, int n_tile, int lo, int hi)
-{
-    for (int j = 0; j < n_tile * VF; j += VF) vf_store(w + j, vf_load(factors + j));
-    for (int j = 0; j < lo; j++) w[j] = 0;
-    for (int j = hi; j < n_tile * VF; j++) w[j] = 0;
-    vf m = vf_set(0.0f);
-    for (int j = 0; j < n_tile * VF; j += VF) m = vf_max(m, vf_load(w + j));
-    const float max = vf_max_lane(m);
-    const vf inv = vf_set(max > 1e-30f ? 32767.0f / max : 0.0f);
-    for (int j = 0; j < n_tile * VF; j += VF) vf_store(w + j, vf_min(vf_mul(vf_load(w + j), inv), vf_set(32767.0f)));
-    return max / 32767.0f;
-}
-
-/* Output lanes [32 b + 16 g, + 16) of `rows` rows. codes: of the weights, [row][256]. ahead: tiles to be fetched, or NULL. */
-VF_INLINE void value_codes(bool wide, int rows, float *o, int hd, const int16_t *codes, const float *factor, const uint8_t *const *tiles, int n_tile,
-                           int b, int g, const int16_t *staged, const uint8_t *const *ahead)
-{
-    vi acc[CODE_ROWS];
-    VF_UNROLL for (int r = 0; r < rows; r++) acc[r] = vi_zero();
-    if (wide) {
-        code_dot(true, rows, acc, codes, M5_ATTN_BLOCK, staged + g * 32, 64, n_tile * 8);
-    } else {
-        for (int i = 0; i < n_tile; i++) {
-            if (ahead) kv_prefetch(ahead[i] + b * M5_KV_TILE_BLOCK, M5_KV_TILE_BLOCK);
-            code_dot(false, rows, acc, codes + i * VF, M5_ATTN_BLOCK, tiles[i] + b * M5_KV_TILE_BLOCK + 32 + g * 32, 64, 8);
+    _Alignas(64) int16_t wide[CODE_STAGE];
+    const int tile_codes = in->hd * TILE, n_set = (n_q + CODE_ROWS - 1) / CODE_ROWS;
+    const bool fits = tile_codes <= CODE_STAGE;
+    for (int i = 0; i < in->n_tile; i++) {
+        const uint8_t *codes = in->tiles[i] + 2 * in->hd;
+        if (in->bytes == 1 && fits) {
+            for (int k = 0; k < tile_codes; k += 2 * VF) vi_store(wide + k, vi_load_i8(codes + k));
+            codes = (const uint8_t *)wide;
+        }
+        for (int set = 0; set < n_set; set++) {
+            const int r = set * CODE_ROWS, rows = n_q - r < CODE_ROWS ? n_q - r : CODE_ROWS;
+            if (in->ahead) kv_prefetch_share(in->ahead[i], 2 * in->hd + tile_codes * in->bytes, set, n_set);
+            if (in->bytes == 2 || fits)
+                score_code_rows(2, s + r * lds + i * TILE, lds, q + (size_t)r * (size_t)in->hd, qf + r, rows, in->tiles[i], codes, in->hd, NULL, 0);
+            else
+                score_code_rows(1, s + r * lds + i * TILE, lds, q + (size_t)r * (size_t)in->hd, qf + r, rows, in->tiles[i], codes, in->hd, NULL, 0);
         }
     }
-    VF_UNROLL for (int r = 0; r < rows; r++) vf_store(o + (size_t)r * (size_t)hd + b * 32 + g * VF, vf_mul(vi_float(acc[r]), vf_set(factor[r])));
 }
 
-static void attn_value_q8(float *o, const float *p, int64_t ldp, const int *lo, const int *hi, int n_q, const uint8_t *const *tiles, int n_tile,
-                          int hd, const uint8_t *const *ahead)
+static void attn_score_codes(m5_kv_type t, float *s, int64_t lds, const int16_t *q, const float *qf, int n_q, const uint8_t *const *tiles, int n_tile,
+                             int hd, float cap, const uint8_t *const *ahead)
 {
-    _Alignas(64) int16_t staged[32 * M5_ATTN_BLOCK], codes[CODE_ROWS * M5_ATTN_BLOCK];
-    float factors[M5_ATTN_BLOCK], w[M5_ATTN_BLOCK], factor[CODE_ROWS];
-    const bool wide = n_q >= CODE_STAGE_ROWS;
-    for (int b = 0; b < hd / 32; b++) {
-        int w_lo = -1, w_hi = -1;
-        float w_factor = 0;
-        for (int i = 0; i < n_tile; i++) {
-            const uint8_t *t = tiles[i] + b * M5_KV_TILE_BLOCK;
-            if (ahead && wide) kv_prefetch(ahead[i] + b * M5_KV_TILE_BLOCK, M5_KV_TILE_BLOCK);
-            vf_store(factors + i * VF, vf_load_f16(t));
-            for (int k = 0; wide && k < 16; k++) vi_store(staged + (i * 16 + k) * 32, vi_load_i8(t + 32 + k * 32));
+    const code_stream in = {tiles, ahead, n_tile, t == M5_KV_Q8_0 ? 1 : 2, hd};
+    if (n_q >= CODE_STAGE_ROWS)
+        score_many(&in, s, lds, q, qf, n_q);
+    else
+        score_few(&in, s, lds, q, qf, n_q);
+    for (int r = 0; cap > 0 && r < n_q; r++) softcap(s + r * lds, cap, n_tile * TILE);
+}
+
+static void attn_weight_codes(int16_t *w, float *factor, const float *p, int n)
+{
+    for (int i = 0; i < n; i += TILE, factor++) {
+        const vf lower = vf_load(p + i), upper = vf_load(p + i + VF), top = vf_set(32767.0f);
+        const float max = vf_max_lane(vf_max(lower, upper));
+        const vf inv = vf_set(max > 1e-30f ? 32767.0f / max : 0.0f);
+        vf_round_i16(w + i, vf_min(vf_mul(lower, inv), top));
+        vf_round_i16(w + i + VF, vf_min(vf_mul(upper, inv), top));
+        *factor = max / 32767.0f;
+    }
+}
+
+/* The factors of the values of a tile and block of components against the largest of them: codes up to w_max. Keys outside [lo, hi) of the tile count
+ * as 0; what lies there may be anything. Returns what products with these codes have to be multiplied by. */
+VF_INLINE float value_factors(int16_t *codes, const uint8_t *tile, int b, int lo, int hi, float w_max)
+{
+    vf lower = vf_load_f16(tile + b * TILE * 2), upper = vf_load_f16(tile + (b * TILE + VF) * 2);
+    if (lo > 0 || hi < TILE) {
+        float f[TILE];
+        vf_store(f, lower);
+        vf_store(f + VF, upper);
+        for (int j = 0; j < lo && j < TILE; j++) f[j] = 0;
+        for (int j = hi > 0 ? hi : 0; j < TILE; j++) f[j] = 0;
+        lower = vf_load(f);
+        upper = vf_load(f + VF);
+    }
+    const float max = vf_max_lane(vf_max(lower, upper));
+    const vf inv = vf_set(max > 1e-30f ? w_max / max : 0.0f), top = vf_set(w_max);
+    vf_round_i16(codes, vf_min(vf_mul(lower, inv), top));
+    vf_round_i16(codes + VF, vf_min(vf_mul(upper, inv), top));
+    /* Weights and factors are both below 2^15, their product is shifted by 15. */
+    return max > 1e-30f ? max / w_max * 32768.0f : 0.0f;
+}
+
+/* Adds tiles [t0, t1) to lanes [16 g, 16 (g + CODE_COLS)) of a block of components at o, for `rows` rows. codes: of the weights, [row][256]; factor
+ * [row][TILES]; y: the values' codes of this block, by tile. in: the stream whose tile t0 and block b this is, or NULL: nothing to be fetched. The first
+ * tile starts the sums. */
+VF_INLINE void value_codes(int bytes, int rows, int g, float *o, int hd, const int16_t *codes, const float *factor, const uint8_t *const *y, int t0,
+                           int t1, const code_stream *in, int b)
+{
+    vf sum[CODE_ROWS * CODE_COLS];
+    VF_UNROLL for (int r = 0; r < rows; r++) VF_UNROLL for (int c = 0; c < CODE_COLS; c++)
+        sum[r * CODE_COLS + c] = t0 ? vf_load(o + (size_t)r * (size_t)hd + (g + c) * VF) : vf_set(0.0f);
+    for (int t = t0; t < t1; t++) {
+        vi acc[CODE_ROWS * CODE_COLS];
+        code_dot(bytes, rows, acc, codes + t * TILE, M5_ATTN_BLOCK, y[t] + g * M5_KV_UNIT * bytes, M5_KV_UNIT * bytes,
+                 in ? code_next(in, t, 2 * b + g) : NULL);
+        VF_UNROLL for (int r = 0; r < rows; r++)
+        {
+            const vf f = vf_set(factor[r * TILES + t]);
+            VF_UNROLL for (int c = 0; c < CODE_COLS; c++)
+                sum[r * CODE_COLS + c] = vf_fma(f, vi_float(acc[r * CODE_COLS + c]), sum[r * CODE_COLS + c]);
         }
-        for (int r = 0; r < n_q; r += CODE_ROWS) {
-            const int rows = n_q - r < CODE_ROWS ? n_q - r : CODE_ROWS;
-            for (int k = 0; k < rows; k++) {
-                if (lo[r + k] != w_lo || hi[r + k] != w_hi) {
-                    w_lo = lo[r + k];
-                    w_hi = hi[r + k];
-                    w_factor = value_weights(w, factors, n_tile, w_lo, w_hi);
-                }
-                factor[k] = w_factor;
-                const float *pr = p + (r + k) * ldp;
-                for (int j = 0; j < n_tile * VF; j += VF) vf_round_i16(codes + k * M5_ATTN_BLOCK + j, vf_mul(vf_load(pr + j), vf_load(w + j)));
-            }
+    }
+    VF_UNROLL for (int r = 0; r < rows; r++) VF_UNROLL for (int c = 0; c < CODE_COLS; c++)
+        vf_store(o + (size_t)r * (size_t)hd + (g + c) * VF, sum[r * CODE_COLS + c]);
+}
+
+VF_INLINE void value_code_rows(int bytes, int n_row, float *o, int hd, const int16_t *codes, const float *factor, const uint8_t *const *y, int t0,
+                               int t1, const code_stream *in, int b)
+{
+    for (int r = 0, rows; r < n_row; r += rows, in = NULL) {
+        rows = code_rows(n_row - r);
+        for (int g = 0; g < TILE / VF; g += CODE_COLS) {
             float *to = o + (size_t)r * (size_t)hd;
-            for (int g = 0; g < 2; g++) {
-                const uint8_t *const *fetch = wide || r + g > 0 ? NULL : ahead;
-                if (wide && rows == CODE_ROWS)
-                    value_codes(true, CODE_ROWS, to, hd, codes, factor, tiles, n_tile, b, g, staged, NULL);
-                else if (rows == CODE_ROWS)
-                    value_codes(false, CODE_ROWS, to, hd, codes, factor, tiles, n_tile, b, g, staged, fetch);
-                else {
-                    int k = 0;
-                    for (; k + 2 <= rows; k += 2, fetch = NULL)
-                        value_codes(false, 2, to + (size_t)k * (size_t)hd, hd, codes + k * M5_ATTN_BLOCK, factor + k, tiles, n_tile, b, g, staged,
-                                    fetch);
-                    if (k < rows)
-                        value_codes(false, 1, to + (size_t)k * (size_t)hd, hd, codes + k * M5_ATTN_BLOCK, factor + k, tiles, n_tile, b, g, staged,
-                                    fetch);
-                }
-            }
+            const int16_t *from = codes + r * M5_ATTN_BLOCK;
+            if (rows == CODE_ROWS)
+                value_codes(bytes, CODE_ROWS, g, to, hd, from, factor + r * TILES, y, t0, t1, in, b);
+            else if (CODE_ROWS > 4 && rows == 4)
+                value_codes(bytes, 4, g, to, hd, from, factor + r * TILES, y, t0, t1, in, b);
+            else if (VF_HALVES && rows == 3)
+                value_codes(bytes, 3, g, to, hd, from, factor + r * TILES, y, t0, t1, in, b);
+            else if (rows == 2)
+                value_codes(bytes, 2, g, to, hd, from, factor + r * TILES, y, t0, t1, in, b);
+            else
+                value_codes(bytes, 1, g, to, hd, from, factor + r * TILES, y, t0, t1, in, b);
         }
     }
+}
+
+/* Block b of the components, tiles [t0, t1), all rows. y: codes of this block by tile, `bytes` wide. To be fetched meanwhile, or NULL: `ahead`, for
+ * each tile its share of a tile, or what follows in the stream `in`. */
+VF_INLINE void value_block(int bytes, const m5_attn_values *a, const uint8_t *const *y, int b, int t0, int t1, const uint8_t *const *ahead,
+                           const code_stream *in)
+{
+    _Alignas(64) int16_t codes[CODE_ROWS * M5_ATTN_BLOCK], f_codes[M5_ATTN_BLOCK];
+    float f[TILES], factor[CODE_ROWS * TILES];
+    int f_lo = -1, f_hi = -1;
+    const int n_set = (a->n_q + CODE_ROWS - 1) / CODE_ROWS;
+    for (int set = 0; set < n_set; set++) {
+        const int r = set * CODE_ROWS, rows = a->n_q - r < CODE_ROWS ? a->n_q - r : CODE_ROWS;
+        for (int t = t0; ahead && t < t1; t++) kv_prefetch_share(ahead[t], a->tile_bytes / (a->head_dim / 32), set, n_set);
+        for (int k = 0; k < rows; k++) {
+            if (a->lo[r + k] != f_lo || a->hi[r + k] != f_hi) {
+                f_lo = a->lo[r + k];
+                f_hi = a->hi[r + k];
+                for (int t = t0; t < t1; t++)
+                    f[t] = value_factors(f_codes + t * TILE, a->tiles[t], b, f_lo - t * TILE, f_hi - t * TILE, (float)a->w_max);
+            }
+            for (int t = t0; t < t1; t++) {
+                factor[k * TILES + t] = a->factor[(r + k) * TILES + t] * f[t];
+                vi_store(codes + k * M5_ATTN_BLOCK + t * TILE,
+                         vi_mul_shift(vi_load(a->w + (r + k) * M5_ATTN_BLOCK + t * TILE), vi_load(f_codes + t * TILE)));
+            }
+        }
+        value_code_rows(bytes, rows, a->o + (size_t)r * (size_t)a->head_dim + b * 32, a->head_dim, codes, factor, y, t0, t1,
+                        set ? NULL : in, b);
+    }
+}
+
+/* In the order in which they lie. */
+VF_INLINE void value_few(int bytes, const m5_attn_values *a)
+{
+    const uint8_t *y[TILES];
+    const code_stream in = {a->tiles, a->ahead, a->n_tile, bytes, a->head_dim};
+    for (int t = 0; t < a->n_tile; t++)
+        for (int b = 0; b < a->head_dim / 32; b++) {
+            y[t] = a->tiles[t] + 2 * a->head_dim + b * 2 * M5_KV_UNIT * bytes;
+            value_block(bytes, a, y, b, t, t + 1, NULL, &in);
+        }
+}
+
+/* A column of components of all keys at a time, in the first-level cache, widened to 16 bits. */
+static void value_many(int bytes, const m5_attn_values *a)
+{
+    _Alignas(64) int16_t wide[32 * M5_ATTN_BLOCK];
+    const uint8_t *y[TILES], *ahead[TILES];
+    for (int b = 0; b < a->head_dim / 32; b++) {
+        for (int t = 0; t < a->n_tile; t++) {
+            y[t] = a->tiles[t] + 2 * a->head_dim + b * 2 * M5_KV_UNIT * bytes;
+            if (a->ahead) ahead[t] = a->ahead[t] + b * (a->tile_bytes / (a->head_dim / 32));
+            if (bytes == 2) continue;
+            int16_t *to = wide + t * 2 * M5_KV_UNIT;
+            for (int k = 0; k < 2 * M5_KV_UNIT; k += 2 * VF) vi_store(to + k, vi_load_i8(y[t] + k));
+            y[t] = (const uint8_t *)to;
+        }
+        value_block(2, a, y, b, 0, a->n_tile, a->ahead ? ahead : NULL, NULL);
+    }
+}
+
+static void attn_value_codes(m5_kv_type t, const m5_attn_values *a)
+{
+    const int bytes = t == M5_KV_Q8_0 ? 1 : 2;
+    if (a->n_q >= CODE_STAGE_ROWS)
+        value_many(bytes, a);
+    else if (bytes == 1)
+        value_few(1, a);
+    else
+        value_few(2, a);
 }
 
 /* ---- gated delta net ---- */
@@ -691,9 +854,10 @@ const m5_mix_kernels M5_MIX_TABLE = {
     .exp = exp_row,
     .attn_score = {attn_score_f16, attn_score_bf16, attn_score_f32},
     .attn_value = {attn_value_f16, attn_value_bf16, attn_value_f32},
-    .attn_query_q8 = attn_query_q8,
-    .attn_score_q8 = attn_score_q8,
-    .attn_value_q8 = attn_value_q8,
+    .attn_query_codes = attn_query_codes,
+    .attn_score_codes = attn_score_codes,
+    .attn_weight_codes = attn_weight_codes,
+    .attn_value_codes = attn_value_codes,
     .attn_soft = attn_soft,
     .attn_merge = attn_merge,
     .gdn_conv = gdn_conv,

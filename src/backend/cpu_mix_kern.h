@@ -8,10 +8,28 @@
 #include "backend/cpu.h"
 
 enum {
-    M5_ATTN_BLOCK = 256,   /* keys whose softmax is taken as one; 256 * 32767 * 127 < 2^31 */
-    M5_KV_TILE = 16,       /* keys of a Q8_0 tile */
-    M5_KV_TILE_BLOCK = 544 /* bytes of 32 components of its keys: 16 factors (f16), then codes (cpu_mix.h) */
+    M5_ATTN_BLOCK = 256, /* keys whose softmax is taken as one */
+    M5_KV_TILE = 32,     /* keys of a tile of codes (cpu_mix.h); their weights have one scale, their weighted values are one exact sum */
+    M5_KV_UNIT = 512     /* codes of 16 pairs and 16 lanes, half of what 32 keys have in 32 components */
 };
+
+/* How the integers of a type of cache are made. Every exact sum has 32 products, 32 * k_max * q_max and 32 * v_max * w_max are below 2^31. */
+typedef struct m5_kv_code {
+    int bytes;        /* of a code in the cache; 0: floats */
+    int k_max, v_max; /* largest code of keys and of values */
+    int q_max, w_max; /* of queries, and of softmax weights times the values' factors */
+} m5_kv_code;
+m5_kv_code m5_kv_code_of(m5_kv_type t);
+
+/* Weighted values of a block: see attn_value_codes. */
+typedef struct m5_attn_values {
+    float *o;                            /* [n_q, head_dim] */
+    const int16_t *w;                    /* [n_q, M5_ATTN_BLOCK] codes of the weights, and per tile what they have to be multiplied by: */
+    const float *factor;                 /* [n_q, M5_ATTN_BLOCK / M5_KV_TILE] */
+    const int *lo, *hi;                  /* [n_q] keys that a row sees, counted from the first tile; the others weigh 0 */
+    const uint8_t *const *tiles, *const *ahead; /* n_tile of them; ahead: fetched meanwhile, or NULL */
+    int n_q, n_tile, tile_bytes, head_dim, w_max;
+} m5_attn_values;
 
 /* One column tile of S is walked per call, all steps at once, so that it stays in L1. */
 typedef struct m5_gdn_steps {
@@ -32,24 +50,26 @@ typedef struct m5_mix_kernels {
     void (*softcap)(float *x, float cap, int n);   /* cap * tanh(x / cap) */
     void (*exp)(float *x, float minus, int n);     /* e^(x - minus) */
 
-    /* s[r, j] = softcap(scale * q[r] . k[j]); keys are k_bytes apart. One entry per m5_kv_type but Q8_0. ahead: the rows that will be read after
+    /* s[r, j] = softcap(scale * q[r] . k[j]); keys are k_bytes apart. One entry per m5_kv_type of floats, from M5_KV_F16 on. ahead: the rows that will be read after
      * these, to be fetched meanwhile; NULL = unknown. */
     void (*attn_score[3])(float *s, int64_t lds, const float *q, int n_q, const void *k, int64_t k_bytes, int n_key, int head_dim, float scale,
                           float softcap, const void *ahead);
     /* o[r] += sum_j p[r, j] v[j], keys in order. */
     void (*attn_value[3])(float *o, const float *p, int64_t ldp, int n_q, const void *v, int64_t v_bytes, int n_key, int head_dim, const void *ahead);
-    /* The same over tiles of 16 keys in Q8_0 (cpu_mix.h), in integers; c . codes and the sum over w are exact. ahead: as many tiles, or NULL.
+    /* The same over tiles of 32 keys in codes (cpu_mix.h), in integers.
      *
-     *   query   c = round(q * 32767 / max|q|), factor = scale * max|q| / 32767
-     *   score   s[r, 16 i + l] = softcap(qf[r] * sum over blocks of 32 components (factor of the key * (c[r] . codes)))
-     *   value   o[r] = F / 32767 * sum over j (w[j] * codes[j]), w[j] = round(p[r, j] * f[j] * 32767 / F), for each block of 32 components
+     *   query   c = round(q * q_max / max|q|), factor = scale * max|q| / q_max
+     *   score   s[r, 32 i + l] = softcap(qf[r] * sum over blocks of 32 components (factor of the key * (c[r] . codes)))
+     *   weight  w = round(p * 32767 / P), factor = P / 32767, P the largest p of a tile's keys; n of them, whole tiles
+     *   value   o[r] = sum over tiles (factor[r, tile] * F / w_max * 2^15 * sum over its keys (u[j] * codes[j])), for each block of 32 components
+     *           u[j] = (w[r, j] * round(f[j] * w_max / F) + 2^14) >> 15
      *
-     * f: factors of the values, F: the largest of those that row r sees, the keys j in [lo[r], hi[r]) of the tiles. p is 0 for all others. */
-    void (*attn_query_q8)(int16_t *c, float *factor, const float *q, int n, float scale);
-    void (*attn_score_q8)(float *s, int64_t lds, const int16_t *c, const float *qf, int n_q, const uint8_t *const *tiles, int n_tile, int head_dim,
-                          float softcap, const uint8_t *const *ahead);
-    void (*attn_value_q8)(float *o, const float *p, int64_t ldp, const int *lo, const int *hi, int n_q, const uint8_t *const *tiles, int n_tile,
-                          int head_dim, const uint8_t *const *ahead);
+     * f: factors of the values, F: the largest of those in the tile that row r sees. p is 0 for keys that it does not see. */
+    void (*attn_query_codes)(int16_t *c, float *factor, const float *q, int n, float scale, int q_max);
+    void (*attn_score_codes)(m5_kv_type t, float *s, int64_t lds, const int16_t *c, const float *qf, int n_q, const uint8_t *const *tiles, int n_tile,
+                             int head_dim, float softcap, const uint8_t *const *ahead);
+    void (*attn_weight_codes)(int16_t *w, float *factor, const float *p, int n);
+    void (*attn_value_codes)(m5_kv_type t, const m5_attn_values *a);
     /* s[0..n) becomes e^(s - max); gives max and sum. May overwrite s[n..n+15]. */
     void (*attn_soft)(float *s, int n, float *max, float *sum);
     /* o = o * a + p * b */

@@ -8,6 +8,7 @@
 #ifndef M5_BACKEND_CPU_MIX_VEC_H
 #define M5_BACKEND_CPU_MIX_VEC_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -27,7 +28,7 @@ enum { VF = 16 };
 #define VF_UNROLL_4
 #endif
 
-#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512VNNI__)
 #include <immintrin.h>
 #define VF_WIDE 1
 #define VF_HALVES 0
@@ -71,7 +72,8 @@ VF_INLINE vi vi_pair(const int16_t *p)
     memcpy(&x, p, sizeof x);
     return _mm512_set1_epi32(x);
 }
-VF_INLINE vi vi_dot(vi acc, vi a, vi b) { return _mm512_add_epi32(acc, _mm512_madd_epi16(a, b)); }
+VF_INLINE vi vi_dot(vi acc, vi a, vi b) { return _mm512_dpwssd_epi32(acc, a, b); }
+VF_INLINE vi vi_mul_shift(vi a, vi b) { return _mm512_mulhrs_epi16(a, b); }
 VF_INLINE vf vi_float(vi a) { return _mm512_cvtepi32_ps(a); }
 VF_INLINE void vf_round_i16(int16_t *p, vf a) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a))); }
 
@@ -134,7 +136,6 @@ VF_INLINE vf vf_load_bf16(const void *p)
 typedef struct vi {
     __m256i a, b;
 } vi;
-VF_INLINE vi vi_zero(void) { return (vi){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 /* Kept in a register: gcc would read the factor that several products share again from memory for each of them, and loads are what binds. */
 #define VF_KEEP(x) __asm__("" : "+x"(x))
 VF_INLINE vi vi_load(const int16_t *p)
@@ -154,25 +155,57 @@ VF_INLINE vi vi_load_i8(const void *p)
     const __m128i *q = (const __m128i *)p;
     return (vi){_mm256_cvtepi8_epi16(_mm_loadu_si128(q)), _mm256_cvtepi8_epi16(_mm_loadu_si128(q + 1))};
 }
-VF_INLINE vi vi_pair(const int16_t *p)
+/* acc[r] = sum of 16 vi_dot: pairs of x[r] (ldx numbers apart) with the vectors of y, for one to four rows. All of it is written out: in loops over arrays
+ * of sums gcc moves them about, some of them through memory. y: numbers of `bytes` bytes. fetch: the same lines at `next` are asked for on the way. */
+#define VI_ROW(set, at, sum) \
+    "vpbroadcastd " at ", %[f]\n\tvpmaddwd %[y0], %[f], %[p]\n\tvpmaddwd %[y1], %[f], %[f]\n\t" set("%[p]", sum "0") set("%[f]", sum "1")
+#define VI_ADD(product, sum) "vpaddd " product ", %[" sum "], %[" sum "]\n\t"
+#define VI_SET(product, sum) "vmovdqa " product ", %[" sum "]\n\t"
+#define VI_ROWS_1(set, i) VI_ROW(set, "4*" #i "(%[x])", "a")
+#define VI_ROWS_2(set, i) VI_ROWS_1(set, i) VI_ROW(set, "4*" #i "(%[x],%[ld])", "b")
+#define VI_ROWS_3(set, i) VI_ROWS_2(set, i) VI_ROW(set, "4*" #i "(%[x],%[ld],2)", "c")
+#define VI_ROWS_4(set, i) VI_ROWS_3(set, i) VI_ROW(set, "4*" #i "(%[x],%[ld3])", "d")
+#define VI_LOAD_1(i) "vpmovsxbw 32*" #i "(%[y]), %[y0]\n\tvpmovsxbw 32*" #i "+16(%[y]), %[y1]\n\t"
+#define VI_LOAD_2(i) "vmovdqu 64*" #i "(%[y]), %[y0]\n\tvmovdqu 64*" #i "+32(%[y]), %[y1]\n\t"
+#define VI_FETCH_0(i) ""
+#define VI_FETCH_1(i) "prefetcht0 32*" #i "(%[n])\n\t"
+#define VI_FETCH_2(i) "prefetcht0 64*" #i "(%[n])\n\t"
+#define VI_PAIR(rows, bytes, fetch, set, i) VI_LOAD_##bytes(i) VI_FETCH_##fetch(i) VI_ROWS_##rows(set, i)
+#define VI_PAIRS(rows, bytes, fetch, i, j, k) \
+    VI_PAIR(rows, bytes, fetch, VI_ADD, i) VI_PAIR(rows, bytes, fetch, VI_ADD, j) VI_PAIR(rows, bytes, fetch, VI_ADD, k)
+#define VI_DOT_BLOCK(rows, bytes, fetch) \
+    __asm__(VI_PAIR(rows, bytes, fetch, VI_SET, 0) VI_PAIRS(rows, bytes, fetch, 1, 2, 3) VI_PAIRS(rows, bytes, fetch, 4, 5, 6) \
+                VI_PAIRS(rows, bytes, fetch, 7, 8, 9) VI_PAIRS(rows, bytes, fetch, 10, 11, 12) VI_PAIRS(rows, bytes, fetch, 13, 14, 15) \
+            : [a0] "=&x"(s[0].a), [a1] "=&x"(s[0].b), [b0] "=&x"(s[1].a), [b1] "=&x"(s[1].b), [c0] "=&x"(s[2].a), [c1] "=&x"(s[2].b), \
+              [d0] "=&x"(s[3].a), [d1] "=&x"(s[3].b), [y0] "=&x"(y0), [y1] "=&x"(y1), [f] "=&x"(f), [p] "=&x"(p) \
+            : [x] "r"(x), [ld] "r"(ldx * 2), [ld3] "r"(ldx * 6), [y] "r"(y), [n] "r"(next) \
+            : "memory")
+#define VI_DOT_BLOCKS(bytes, fetch) \
+    do { \
+        if (rows == 4) \
+            VI_DOT_BLOCK(4, bytes, fetch); \
+        else if (rows == 3) \
+            VI_DOT_BLOCK(3, bytes, fetch); \
+        else if (rows == 2) \
+            VI_DOT_BLOCK(2, bytes, fetch); \
+        else \
+            VI_DOT_BLOCK(1, bytes, fetch); \
+    } while (0)
+VF_INLINE void vi_dot_block(int bytes, int rows, bool fetch, vi *acc, const int16_t *x, int64_t ldx, const uint8_t *y, const uint8_t *next)
 {
-    int32_t x;
-    memcpy(&x, p, sizeof x);
-    const __m256i v = _mm256_set1_epi32(x);
-    return (vi){v, v};
+    vi s[4];
+    __m256i y0, y1, f, p;
+    if (bytes == 2 && fetch)
+        VI_DOT_BLOCKS(2, 2);
+    else if (bytes == 2)
+        VI_DOT_BLOCKS(2, 0);
+    else if (fetch)
+        VI_DOT_BLOCKS(1, 1);
+    else
+        VI_DOT_BLOCKS(1, 0);
+    VF_UNROLL for (int r = 0; r < rows; r++) acc[r] = s[r];
 }
-/* Written out: gcc puts the sum into the product's register and copies it back, or keeps a sum in memory, where the next one has to wait for it. */
-VF_INLINE void vi_dot_half(__m256i *acc, __m256i x, __m256i y)
-{
-    __m256i product;
-    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(*acc), "=&x"(product) : "x"(x), "x"(y));
-}
-VF_INLINE vi vi_dot(vi acc, vi x, vi y)
-{
-    vi_dot_half(&acc.a, x.a, y.a);
-    vi_dot_half(&acc.b, x.b, y.b);
-    return acc;
-}
+VF_INLINE vi vi_mul_shift(vi x, vi y) { return (vi){_mm256_mulhrs_epi16(x.a, y.a), _mm256_mulhrs_epi16(x.b, y.b)}; }
 VF_INLINE vf vi_float(vi x) { return (vf){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 VF_INLINE void vf_round_i16(int16_t *p, vf x)
 {
@@ -234,6 +267,10 @@ VF_INLINE int32x4_t vi_dot_quarter(int32x4_t acc, int32x4_t x, int32x4_t y)
     return vaddq_s32(acc, vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)), vmull_high_s16(a, b)));
 }
 VF_INLINE vi vi_dot(vi acc, vi x, vi y) { VI_EACH(vi_dot_quarter(acc.q[i], x.q[i], y.q[i])); }
+VF_INLINE vi vi_mul_shift(vi x, vi y)
+{
+    VI_EACH(vreinterpretq_s32_s16(vqrdmulhq_s16(vreinterpretq_s16_s32(x.q[i]), vreinterpretq_s16_s32(y.q[i]))));
+}
 VF_INLINE vf vi_float(vi x) { VF_EACH(vcvtq_f32_s32(x.q[i])); }
 VF_INLINE void vf_round_i16(int16_t *p, vf x) { VF_UNROLL for (int i = 0; i < 4; i++) vst1_s16(p + 4 * i, vmovn_s32(vcvtnq_s32_f32(x.q[i]))); }
 
@@ -316,6 +353,14 @@ VF_INLINE vi vi_dot(vi acc, vi x, vi y)
     vi_store(b, y);
     VI_EACH(acc.v[i] + a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1]);
 }
+VF_INLINE vi vi_mul_shift(vi x, vi y)
+{
+    int16_t a[2 * VF], b[2 * VF];
+    vi_store(a, x);
+    vi_store(b, y);
+    for (int i = 0; i < 2 * VF; i++) a[i] = (int16_t)((a[i] * b[i] + (1 << 14)) >> 15);
+    return vi_load(a);
+}
 VF_INLINE vf vi_float(vi x) { VF_EACH((float)x.v[i]); }
 VF_INLINE void vf_round_i16(int16_t *p, vf x)
 {
@@ -328,7 +373,8 @@ VF_INLINE void vf_round_i16(int16_t *p, vf x)
 }
 #endif
 /* vi_load: 32 numbers of 16 bits; vi_load_i8: of 8 bits, widened; vi_pair: two of them in every lane; vi_dot: acc[l] + x[2l] y[2l] + x[2l+1] y[2l+1],
- * exact in 32 bits, as far as the callers' bounds go; vf_round_i16: lanes to the nearest integer (ties to even), |x| <= 32767. */
+ * exact in 32 bits, as far as the callers' bounds go; vi_mul_shift: (x y + 2^14) >> 15 of 16 bits each, x, y >= 0; vf_round_i16: lanes to the nearest
+ * integer (ties to even), |x| <= 32767. */
 
 /* Sums of one and of four vectors. */
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
@@ -389,6 +435,19 @@ VF_INLINE void vf_sum16(float *out, int64_t ld, const vf a[16])
 }
 #endif
 
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+VF_INLINE float vf_max_lane(vf x)
+{
+#if VF_WIDE
+    const __m256 h = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+#else
+    const __m256 h = _mm256_max_ps(x.a, x.b);
+#endif
+    __m128 q = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_max_ss(q, _mm_shuffle_ps(q, q, 1)));
+}
+#else
 VF_INLINE float vf_max_lane(vf a)
 {
     float t[VF];
@@ -397,6 +456,7 @@ VF_INLINE float vf_max_lane(vf a)
         for (int i = 0; i < w; i++) t[i] = t[i] > t[i + w] ? t[i] : t[i + w];
     return t[0];
 }
+#endif
 
 /* The first n (1..16) floats at p, the other lanes 0. */
 VF_INLINE vf vf_load_n(const float *p, int n)

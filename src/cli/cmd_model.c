@@ -69,7 +69,7 @@ static int on_matrix(void *ctx, const char *name, m5_matrix *m)
     return 0;
 }
 
-/* Bytes of keys and values a token adds, as 16-bit floats, and of the recurrent state of one sequence. */
+/* Bytes of keys and values a token adds, as the default type keeps them, and of the recurrent state of one sequence. */
 static void state_need(const m5_config *c, uint64_t *per_tok, uint64_t *fixed)
 {
     *per_tok = *fixed = 0;
@@ -79,7 +79,7 @@ static void state_need(const m5_config *c, uint64_t *per_tok, uint64_t *fixed)
             uint64_t channels = 2u * (uint64_t)c->gdn_n_k_head * (uint64_t)c->gdn_k_dim + (uint64_t)c->gdn_n_v_head * (uint64_t)c->gdn_v_dim;
             *fixed += 4 * ((uint64_t)c->gdn_n_v_head * (uint64_t)c->gdn_k_dim * (uint64_t)c->gdn_v_dim + channels * (uint64_t)(c->gdn_conv - 1));
         } else if (l->kv_donor == i) {
-            *per_tok += 2 * m5_kv_row_bytes(M5_KV_F16, l->n_head_kv, l->head_dim);
+            *per_tok += 2 * m5_kv_row_bytes(M5_KV_I16, l->n_head_kv, l->head_dim);
         }
     }
 }
@@ -189,7 +189,7 @@ static void print_json(const m5_weights *w, const m5_tokenizer *t, inspection *i
     m5_json_set_take(j, "tokenizer", tok);
     m5_json_set_take(j, "chat_template", w->chat_template ? m5_json_new_str(w->chat_template, strlen(w->chat_template)) : m5_json_new_null());
     m5_json_set_int(memory, "weight_bytes", (int64_t)w->file_bytes);
-    m5_json_set_int(memory, "kv_bytes_per_token_f16", (int64_t)per_tok);
+    m5_json_set_int(memory, "kv_bytes_per_token", (int64_t)per_tok);
     m5_json_set_int(memory, "row_bytes", (int64_t)fixed);
     m5_json_set_int(memory, "machine_bytes", (int64_t)m5_memory_total_bytes());
     m5_json_set_take(j, "memory", memory);

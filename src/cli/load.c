@@ -89,15 +89,15 @@ static int kv_type(const char *name, bool f32, int *type)
     static const struct {
         const char *name;
         m5_kv_type type;
-    } table[] = {{"f16", M5_KV_F16}, {"bf16", M5_KV_BF16}, {"f32", M5_KV_F32}, {"q8_0", M5_KV_Q8_0}};
-    *type = f32 ? M5_KV_F32 : M5_KV_F16;
+    } table[] = {{"i16", M5_KV_I16}, {"f16", M5_KV_F16}, {"bf16", M5_KV_BF16}, {"f32", M5_KV_F32}, {"q8_0", M5_KV_Q8_0}};
+    *type = f32 ? M5_KV_F32 : M5_KV_I16;
     if (!name) return CLI_OK;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
         if (strcmp(name, table[i].name) == 0) {
             *type = (int)table[i].type;
             return CLI_OK;
         }
-    return m5_cli_usage("--kv %s is not known; f16, bf16, f32 and q8_0 are", name);
+    return m5_cli_usage("--kv %s is not known; i16, f16, bf16, f32 and q8_0 are", name);
 }
 
 static int one_thread_count(const char *text, int *n)

@@ -66,7 +66,7 @@ static const option options[] = {
      "a long prompt can be resumed at every multiple of this (default 512), beside message boundaries"},
     {"chunk", 0, OPT_INT, "ROWS", AT(chunk), FORWARD, GROUP_MODEL, 1, 8192,
      "prompt tokens computed in one pass, at most (default 512); the result does not depend on it"},
-    {"kv", 0, OPT_STR, "TYPE", AT(kv), ALONE, GROUP_MODEL, 0, 0, "how keys and values are kept: f16 (default), bf16, f32, q8_0"},
+    {"kv", 0, OPT_STR, "TYPE", AT(kv), ALONE, GROUP_MODEL, 0, 0, "how keys and values are kept: i16 (default), f16, bf16, f32, q8_0"},
     {"isa", 0, OPT_STR, "NAME", AT(isa), ALONE | CMD_INSPECT, GROUP_MODEL, 0, 0, "highest instruction set to use: auto (default), ref, avx2, avx512, amx, neon, i8mm"},
     {"f32", 0, OPT_FLAG, NULL, AT(f32), ALONE, GROUP_MODEL, 0, 0, "reference arithmetic: activations, keys and values stay 32-bit floats (slow)"},
     {"no-repack", 0, OPT_FLAG, NULL, AT(no_repack), ALONE, GROUP_MODEL, 0, 0, "use the weights as the file lays them out: loads faster, runs slower"},

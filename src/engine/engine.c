@@ -171,7 +171,7 @@ static int open_buffers(m5_engine *e, m5_error *err)
 }
 
 /* Raise it whenever a change of the arithmetic or of the layout of pages and rows makes old state files wrong. */
-enum { STATE_EPOCH = 2 };
+enum { STATE_EPOCH = 3 };
 
 /* Files of prompt state serve a model only with the very arithmetic that made them: weights, instruction set, types and this version all count (P1).
  * A folder that cannot be used costs speed, not the server. */

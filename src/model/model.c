@@ -160,7 +160,7 @@ int m5_model_open(m5_model **out, const char *path, const m5_model_options *opt,
     if (!m) return m5_error_set(err, M5_ERR_NOMEM, "out of memory for a model");
     m->kv_type = opt->kv_type;
     m->page_tok = opt->page_tok > 0 ? opt->page_tok : 64;
-    M5_ASSERT(m->kv_type != M5_KV_Q8_0 || m->page_tok % 16 == 0);
+    M5_ASSERT(!m5_kv_in_tiles(m->kv_type) || m->page_tok % 32 == 0);
     m->max_tok = opt->max_batch_tok > 0 ? opt->max_batch_tok : 512;
     m->max_draft = opt->max_draft > 0 ? opt->max_draft : 16;
     if (m->max_draft > M5_GDN_MAX_HOLD) m->max_draft = M5_GDN_MAX_HOLD;

@@ -15,7 +15,7 @@ typedef struct m5_seq m5_seq;
 
 typedef struct m5_model_options {
     m5_cpu_options cpu;
-    m5_kv_type kv_type;     /* default M5_KV_F16; debug --f32 uses M5_KV_F32 */
+    m5_kv_type kv_type;     /* default M5_KV_I16; --f32 uses M5_KV_F32 */
     int page_tok;           /* 0 = 64 */
     int max_batch_tok;      /* rows in one forward; 0 = 512 */
     int max_draft;          /* rows of a run with hold; 0 = 16, at most 32 */

@@ -129,7 +129,7 @@ class TestDebug(Cli):
     def test_same_bits(self):
         folder = os.path.join(MODELS, "qwen3_5")
         ids = commas(i * 7 % 250 for i in range(100))
-        for f32 in ([], ["--f32"], ["--kv", "q8_0"]):
+        for f32 in ([], ["--f32"], ["--kv", "f16"], ["--kv", "q8_0"]):
             base = self.ok("debug", "logits", "--model", folder, "--ids", ids, "--all", *f32)
             for other in (["--threads", "1"], ["--threads", "3"], ["--chunk", "1"], ["--chunk", "17"]):
                 self.assertEqual(base, self.ok("debug", "logits", "--model", folder, "--ids", ids, "--all", *f32, *other), other)
@@ -139,9 +139,10 @@ class TestDebug(Cli):
     def test_kv_types(self):
         folder = os.path.join(MODELS, "qwen3_5")
         ids = commas(i * 7 % 250 for i in range(100))
-        rows = {kv: json.loads(self.ok("debug", "logits", "--model", folder, "--ids", ids, "--f32", "--kv", kv))["logits"][0] for kv in ("f32", "f16", "bf16", "q8_0")}
+        rows = {kv: json.loads(self.ok("debug", "logits", "--model", folder, "--ids", ids, "--f32", "--kv", kv))["logits"][0]
+                for kv in ("f32", "i16", "f16", "bf16", "q8_0")}
         worst = {kv: max(abs(a - b) for a, b in zip(rows[kv], rows["f32"])) for kv in rows}
-        self.assertTrue(0 < worst["f16"] < worst["bf16"] and worst["f16"] < worst["q8_0"] < 0.1, worst)
+        self.assertTrue(0 < worst["f16"] < worst["bf16"] and 0 < worst["i16"] < worst["bf16"] and worst["f16"] < worst["q8_0"] < 0.1, worst)
 
     def test_tokenize(self):
         tokenizer = os.path.join(self.model, "tokenizer.json")

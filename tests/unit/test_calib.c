@@ -171,7 +171,7 @@ static m5_model *open_model(const char *family)
     char path[512];
     m5_model *m = NULL;
     m5_error err = {0};
-    m5_model_options o = {.cpu = {.n_threads = 2, .cpu_mask = 0xffffffffu}, .page_tok = 16, .max_batch_tok = M5_CALIBRATE_ROWS, .max_draft = M5_CALIBRATE_HOLD};
+    m5_model_options o = {.cpu = {.n_threads = 2, .cpu_mask = 0xffffffffu}, .page_tok = 32, .max_batch_tok = M5_CALIBRATE_ROWS, .max_draft = M5_CALIBRATE_HOLD};
     snprintf(path, sizeof path, "%s/models/%s", M5_TEST_DATA, family);
     T_CHECK(m5_model_open(&m, path, &o, &err) == 0, "%s: %s", family, err.text);
     return m;

@@ -166,16 +166,17 @@ static void cache_fill(m5_cpu *c, const attn_case *a, cache *s)
     }
 }
 
-/* x as Q8_0 keeps it. */
-static void through_q8_0(float *x, size_t n_head, int hd)
+/* x as a cache of integers up to `top` keeps it, with the least factor that reaches the largest. */
+static void through_codes(float *x, size_t n_head, int hd, float top)
 {
     for (size_t h = 0; h < n_head; h++)
         for (int b = 0; b < hd; b += 32) {
             float *p = x + h * (size_t)hd + b, max = 0;
             const int n = hd - b < 32 ? hd - b : 32;
             for (int i = 0; i < n; i++) max = fabsf(p[i]) > max ? fabsf(p[i]) : max;
-            const float d = m5_f16_to_f32(m5_f32_to_f16(max / 127));
-            for (int i = 0; i < n; i++) p[i] = max > 0 ? rintf(p[i] * (127 / max)) * d : 0;
+            uint16_t d = m5_f32_to_f16(max / top);
+            if (m5_f16_to_f32(d) * top < max) d++;
+            for (int i = 0; i < n; i++) p[i] = max > 0 ? rintf(p[i] / m5_f16_to_f32(d)) * m5_f16_to_f32(d) : 0;
         }
 }
 
@@ -240,9 +241,9 @@ static void attention(const attn_case *a)
     }
     run_attention(c, a, views, seq, pos, q, want, ROWS);
     m5_cpu_close(c);
-    if (a->kv == M5_KV_Q8_0) { /* what the arithmetic adds, beside what the cache rounds */
-        through_q8_0(s.k, (size_t)a->n_ctx * (size_t)a->n_head_kv, a->head_dim);
-        through_q8_0(s.v, (size_t)a->n_ctx * (size_t)a->n_head_kv, a->head_dim);
+    if (m5_kv_in_tiles(a->kv)) { /* what the arithmetic adds, beside what the cache rounds */
+        through_codes(s.k, (size_t)a->n_ctx * (size_t)a->n_head_kv, a->head_dim, a->kv == M5_KV_Q8_0 ? 127 : 8191);
+        through_codes(s.v, (size_t)a->n_ctx * (size_t)a->n_head_kv, a->head_dim, a->kv == M5_KV_Q8_0 ? 127 : 4095);
     }
     const double tol = a->kv == M5_KV_F32 ? 3e-6 : a->kv == M5_KV_F16 ? 6e-3 : a->kv == M5_KV_BF16 ? 8e-2 : 2e-3;
     double worst = 0, o[1024];
@@ -534,6 +535,9 @@ static int bench(int argc, char **argv)
     } shapes[] = {
         {"Qwen3.5-0.8B F16", {8, 2, 256, 64, 0, 0, M5_KV_F16, 0}},
         {"Qwen3.5-0.8B Q8_0", {8, 2, 256, 64, 0, 0, M5_KV_Q8_0, 0}},
+        {"Qwen3.5-0.8B I16", {8, 2, 256, 64, 0, 0, M5_KV_I16, 0}},
+        {"SmolLM2-135M I16", {9, 3, 64, 64, 0, 0, M5_KV_I16, 0}},
+        {"Llama-3.2-1B I16", {32, 8, 64, 64, 0, 0, M5_KV_I16, 0}},
         {"SmolLM2-135M F16", {9, 3, 64, 64, 0, 0, M5_KV_F16, 0}},
         {"Llama-3.2-1B F16", {32, 8, 64, 64, 0, 0, M5_KV_F16, 0}},
     };
@@ -554,8 +558,9 @@ int main(int argc, char **argv)
         {8, 2, 64, 64, 1100, 0, M5_KV_F32, 0},    {8, 2, 64, 16, 1100, 0, M5_KV_F16, 0},   {4, 4, 48, 32, 600, 100, M5_KV_F32, 50},
         {6, 1, 40, 64, 700, 0, M5_KV_F32, 0},     {4, 2, 24, 24, 300, 290, M5_KV_BF16, 0}, {16, 1, 128, 64, 530, 0, M5_KV_Q8_0, 0},
         {3, 1, 72, 48, 800, 257, M5_KV_F16, 30},  {40, 1, 96, 32, 560, 0, M5_KV_F32, 0},   {8, 2, 256, 64, 520, 0, M5_KV_F16, 0},
-        {4, 2, 80, 48, 700, 150, M5_KV_Q8_0, 30}, {8, 2, 256, 64, 600, 0, M5_KV_Q8_0, 0},  {6, 2, 24, 16, 300, 290, M5_KV_Q8_0, 0},
-        {1, 1, 640, 32, 330, 0, M5_KV_Q8_0, 0},
+        {4, 2, 80, 32, 700, 150, M5_KV_Q8_0, 30}, {8, 2, 256, 64, 600, 0, M5_KV_Q8_0, 0},  {6, 2, 24, 96, 300, 290, M5_KV_Q8_0, 0},
+        {1, 1, 640, 32, 330, 0, M5_KV_Q8_0, 0},   {8, 2, 256, 64, 600, 0, M5_KV_I16, 0},   {3, 1, 72, 96, 800, 257, M5_KV_I16, 30},
+        {6, 2, 24, 32, 300, 290, M5_KV_I16, 0},   {9, 3, 64, 64, 560, 0, M5_KV_I16, 0},    {1, 1, 640, 32, 330, 0, M5_KV_I16, 0},
     };
     static const gdn_case nets[] = {
         {2, 4, 32, 48, 4, false, 1, 0}, {2, 6, 32, 32, 4, true, 1, 0},     {1, 1, 64, 64, 2, false, 1, 0},  {2, 2, 16, 32, 4, false, 2e-2f, 0},

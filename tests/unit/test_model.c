@@ -73,7 +73,7 @@ static m5_model *open_model(const char *name, int n_threads, bool act_f32, m5_kv
 {
     char path[512];
     m5_model *m = NULL;
-    m5_model_options o = {.cpu = {n_threads, 0xffffffffu, act_f32}, .kv_type = kv, .page_tok = 16, .max_batch_tok = 128, .mtp = mtp};
+    m5_model_options o = {.cpu = {n_threads, 0xffffffffu, act_f32}, .kv_type = kv, .page_tok = m5_kv_in_tiles(kv) ? 32 : 16, .max_batch_tok = 128, .mtp = mtp};
     snprintf(path, sizeof path, "%s/models/%s", M5_TEST_DATA, name);
     int rc = m5_model_open(&m, path, &o, &err);
     T_CHECK(rc == 0, "%s: %s", name, err.text);
@@ -533,6 +533,7 @@ int main(int argc, char **argv)
             check_golden(names[i], &g, got);
             check_mtp(names[i], &g, got);
             check_p1(names[i], &g, true, M5_KV_F32, want, got);
+            check_p1(names[i], &g, false, M5_KV_I16, want, got);
             check_p1(names[i], &g, false, i % 3 == 0 ? M5_KV_Q8_0 : i % 3 == 1 ? M5_KV_F16 : M5_KV_BF16, want, got);
             if (strcmp(names[i], "qwen3_5") == 0) {
                 check_memory(names[i], &g, got);

@@ -15,7 +15,7 @@ static m5_model *open_tiny(const char *family)
     char path[512];
     m5_model *m = NULL;
     m5_error err = {0};
-    m5_model_options o = {.cpu = {.n_threads = 1, .cpu_mask = 0xffffffffu}, .page_tok = PAGE, .max_batch_tok = 64};
+    m5_model_options o = {.cpu = {.n_threads = 1, .cpu_mask = 0xffffffffu}, .kv_type = M5_KV_F16, .page_tok = PAGE, .max_batch_tok = 64};
     snprintf(path, sizeof path, "%s/models/%s", M5_TEST_DATA, family);
     T_CHECK(m5_model_open(&m, path, &o, &err) == 0, "%s: %s", path, err.text);
     return m;

@@ -39,7 +39,7 @@ int main(void)
 {
     char path[512];
     m5_error err = {0};
-    m5_model_options o = {.cpu = {.n_threads = 1, .cpu_mask = 0xffffffffu}, .page_tok = 4};
+    m5_model_options o = {.cpu = {.n_threads = 1, .cpu_mask = 0xffffffffu}, .kv_type = M5_KV_F16, .page_tok = 4};
     snprintf(path, sizeof path, "%s/models/qwen3_5", M5_TEST_DATA);
     T_CHECK(m5_model_open(&model, path, &o, &err) == 0, "%s", err.text);
     T_CHECK(m5_tokenizer_from_json(&tok, vocab, sizeof vocab - 1, NULL, &err) == 0, "%s", err.text);

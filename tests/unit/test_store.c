@@ -32,7 +32,7 @@ static proc open_proc(const char *family, const char *fingerprint, uint64_t budg
     char path[512];
     proc x = {0};
     m5_error err = {0};
-    m5_model_options o = {.cpu = {.n_threads = 1, .cpu_mask = 0xffffffffu}, .page_tok = PAGE, .max_batch_tok = 64};
+    m5_model_options o = {.cpu = {.n_threads = 1, .cpu_mask = 0xffffffffu}, .kv_type = M5_KV_F16, .page_tok = PAGE, .max_batch_tok = 64};
     snprintf(path, sizeof path, "%s/models/%s", M5_TEST_DATA, family);
     T_CHECK(m5_model_open(&x.m, path, &o, &err) == 0, "%s", err.text);
     m5_store_options so = {.dir = dir, .budget_bytes = budget, .bytes_per_s = write_rate, .fingerprint = fingerprint};
