@@ -294,6 +294,8 @@ void m5_cpu_rope(m5_cpu *c, float *x, int n_tok, int n_head, int head_dim, const
 
 /* ---- K/V store ---- */
 
+/* I16: 32 products of two numbers of 13 bits just fit. Weights have a bit more and values a bit less, since errors of values average out over the keys
+ * while weights that round to 0 are missing. */
 m5_kv_code m5_kv_code_of(m5_kv_type t)
 {
     switch (t) {
@@ -335,21 +337,26 @@ static uint16_t code_factor(float max, float top)
     return h < 0x7bff ? h : 0x7bff;
 }
 
-/* Codes are taken of the factor as it is kept, to the nearest (ties to even). */
+/* Codes are taken of the factor as it is kept, to the nearest (ties to even). A block with a NaN or an infinity has NaN for its factor, so that it shows in
+ * whatever reads it. */
 void m5_kv_store_codes(m5_kv_type t, uint8_t *tile, int key, bool value, const float *x, int n)
 {
     const m5_kv_code c = m5_kv_code_of(t);
     const float top = (float)(value ? c.v_max : c.k_max);
     for (int b = 0; b < n / 32; b++, x += 32) {
-        float max = 0;
-        for (int i = 0; i < 32; i++) max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
-        const uint16_t h = code_factor(max, top);
-        const float inv = h ? 1.0f / m5_f16_to_f32(h) : 0.0f;
+        float max = 0, zero = 0;
+        for (int i = 0; i < 32; i++) {
+            max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+            zero += x[i] * 0.0f;
+        }
+        const bool finite = zero == 0;
+        const uint16_t h = finite ? code_factor(max, top) : 0x7e00;
+        const float inv = finite && h ? 1.0f / m5_f16_to_f32(h) : 0.0f;
         uint8_t *codes = tile + 2 * n;
         memcpy(tile + (b * M5_KV_TILE + key) * 2, &h, 2);
         int16_t code[32];
         for (int i = 0; i < 32; i++) {
-            const float scaled = x[i] * inv, near = scaled > top ? top : scaled < -top ? -top : scaled;
+            const float scaled = finite ? x[i] * inv : 0.0f, near = scaled > top ? top : scaled < -top ? -top : scaled;
             code[i] = (int16_t)((near + 12582912.0f) - 12582912.0f);
         }
         for (int i = 0; i < 32; i++) {

@@ -604,7 +604,7 @@ static void attn_weight_codes(int16_t *w, float *factor, const float *p, int n)
 }
 
 /* The factors of the values of a tile and block of components against the largest of them: codes up to w_max. Keys outside [lo, hi) of the tile count
- * as 0; what lies there may be anything. Returns what products with these codes have to be multiplied by. */
+ * as 0; what lies there may be anything. Returns what products with these codes have to be multiplied by, NaN if a factor is (m5_kv_store_codes). */
 VF_INLINE float value_factors(int16_t *codes, const uint8_t *tile, int b, int lo, int hi, float w_max)
 {
     vf lower = vf_load_f16(tile + b * TILE * 2), upper = vf_load_f16(tile + (b * TILE + VF) * 2);
@@ -617,10 +617,12 @@ VF_INLINE float value_factors(int16_t *codes, const uint8_t *tile, int b, int lo
         lower = vf_load(f);
         upper = vf_load(f + VF);
     }
-    const float max = vf_max_lane(vf_max(lower, upper));
-    const vf inv = vf_set(max > 1e-30f ? w_max / max : 0.0f), top = vf_set(w_max);
+    const float max = vf_max_lane(vf_max(lower, upper)), sum = vf_sum(vf_add(lower, upper));
+    const bool number = sum == sum;
+    const vf inv = vf_set(number && max > 1e-30f ? w_max / max : 0.0f), top = vf_set(w_max);
     vf_round_i16(codes, vf_min(vf_mul(lower, inv), top));
     vf_round_i16(codes + VF, vf_min(vf_mul(upper, inv), top));
+    if (!number) return sum;
     /* Weights and factors are both below 2^15, their product is shifted by 15. */
     return max > 1e-30f ? max / w_max * 32768.0f : 0.0f;
 }

@@ -157,14 +157,14 @@ VF_INLINE vi vi_load_i8(const void *p)
 }
 /* acc[r] = sum of 16 vi_dot: pairs of x[r] (ldx numbers apart) with the vectors of y, for one to four rows. All of it is written out: in loops over arrays
  * of sums gcc moves them about, some of them through memory. y: numbers of `bytes` bytes. fetch: the same lines at `next` are asked for on the way. */
-#define VI_ROW(set, at, sum) \
-    "vpbroadcastd " at ", %[f]\n\tvpmaddwd %[y0], %[f], %[p]\n\tvpmaddwd %[y1], %[f], %[f]\n\t" set("%[p]", sum "0") set("%[f]", sum "1")
-#define VI_ADD(product, sum) "vpaddd " product ", %[" sum "], %[" sum "]\n\t"
-#define VI_SET(product, sum) "vmovdqa " product ", %[" sum "]\n\t"
-#define VI_ROWS_1(set, i) VI_ROW(set, "4*" #i "(%[x])", "a")
-#define VI_ROWS_2(set, i) VI_ROWS_1(set, i) VI_ROW(set, "4*" #i "(%[x],%[ld])", "b")
-#define VI_ROWS_3(set, i) VI_ROWS_2(set, i) VI_ROW(set, "4*" #i "(%[x],%[ld],2)", "c")
-#define VI_ROWS_4(set, i) VI_ROWS_3(set, i) VI_ROW(set, "4*" #i "(%[x],%[ld3])", "d")
+#define VI_ADD(at, sum) \
+    "vpbroadcastd " at ", %[f]\n\tvpmaddwd %[y0], %[f], %[p]\n\tvpmaddwd %[y1], %[f], %[f]\n\t" \
+    "vpaddd %[p], %[" sum "0], %[" sum "0]\n\tvpaddd %[f], %[" sum "1], %[" sum "1]\n\t"
+#define VI_SET(at, sum) "vpbroadcastd " at ", %[f]\n\tvpmaddwd %[y0], %[f], %[" sum "0]\n\tvpmaddwd %[y1], %[f], %[" sum "1]\n\t"
+#define VI_ROWS_1(set, i) set("4*" #i "(%[x])", "a")
+#define VI_ROWS_2(set, i) VI_ROWS_1(set, i) set("4*" #i "(%[x],%[ld])", "b")
+#define VI_ROWS_3(set, i) VI_ROWS_2(set, i) set("4*" #i "(%[x],%[ld],2)", "c")
+#define VI_ROWS_4(set, i) VI_ROWS_3(set, i) set("4*" #i "(%[x],%[ld3])", "d")
 #define VI_LOAD_1(i) "vpmovsxbw 32*" #i "(%[y]), %[y0]\n\tvpmovsxbw 32*" #i "+16(%[y]), %[y1]\n\t"
 #define VI_LOAD_2(i) "vmovdqu 64*" #i "(%[y]), %[y0]\n\tvmovdqu 64*" #i "+32(%[y]), %[y1]\n\t"
 #define VI_FETCH_0(i) ""

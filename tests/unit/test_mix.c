@@ -309,6 +309,37 @@ static void window_edge(void)
     m5_cpu_close(c);
 }
 
+/* A number that is none, in a key or in a value, shows in the rows that see it and in no other. */
+static void not_a_number(m5_kv_type kv)
+{
+    enum { N = 40, BAD = 21, HD = 64 };
+    const attn_case a = {1, 1, HD, 64, N, 0, kv, 0};
+    float q[HD], o[HD], row[HD];
+    for (int value = 0; value < 2; value++)
+        for (int lv = 0; lv < N_MASK; lv++) {
+            m5_cpu *c = open_cpu(1, masks[lv]);
+            cache s;
+            cache_fill(c, &a, &s);
+            const m5_kv_view view = {s.pages};
+            const size_t part = m5_kv_row_bytes(kv, 1, HD) * 64;
+            const int32_t seq[2] = {0, 0}, pos[2] = {BAD - 1, N - 1}, bad = BAD;
+            memcpy(row, (value ? s.v : s.k) + BAD * HD, sizeof row);
+            for (int k = 0; k < 2; k++) {
+                row[5] = k ? INFINITY : NAN;
+                m5_attn_args g = {1, 1, HD, 64, kv, 0, part, 0, 1, 0, &view, seq, &bad};
+                m5_cpu_kv_store(c, &g, value ? s.k + BAD * HD : row, value ? row : s.v + BAD * HD, 1);
+                for (int i = 0; i < HD; i++) q[i] = 0.1f;
+                for (int r = 0; r < 2; r++) {
+                    run_attention(c, &a, &view, seq, pos + r, q, o, 1);
+                    T_CHECK(isfinite(o[5]) == (r == 0), "kv %d level %d: %s %g as %s gives %g", (int)kv, lv, r ? "after" : "before", (double)row[5],
+                            value ? "a value" : "a key", (double)o[5]);
+                }
+            }
+            cache_free(&s);
+            m5_cpu_close(c);
+        }
+}
+
 /* ---- gated delta net ---- */
 
 typedef struct gdn_case {
@@ -576,6 +607,9 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof attn / sizeof *attn; i++) attention(&attn[i]);
     window_edge();
+    not_a_number(M5_KV_F16);
+    not_a_number(M5_KV_I16);
+    not_a_number(M5_KV_Q8_0);
     for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) gdn(&nets[i]);
     for (int i = 0; i < M5_MEM_KIND_COUNT; i++) T_EQ_INT(m5_mem_bytes((m5_mem_kind)i), 0);
     return t_done();
