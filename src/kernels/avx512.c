@@ -46,20 +46,12 @@ INLINE void block_dots(m5_tile_kind kind, int m, __m512i *dot, const __m512i (*w
     }
 }
 
-/* Fewer tokens than a set read each tile once, from memory. Which help the hardware's prefetch needs depends on whose it is (`far`; checkkern --bench
- * and decode of whole models, docs/SPEED.md):
- * AMD: none with little arithmetic for a byte; one Zen 4 core reads at full speed by itself. Where activations and weights do not fit the first-level
- * cache the weights push the activations out (five tokens of n_in 2560 then run at 215 Gop/s instead of 290, Q4_0); a non-temporal prefetch confines
- * the weights to a part of it.
- * Intel: always, for several tokens into the first level too, since its own leaves half of the bandwidth unused and a non-temporal prefetch keeps the
- * weights out of the second level. */
-enum { NEAR_BYTES = 2048, FAR_BYTES = 4096, FAR_ONE_BYTES = 8192, L1_SHARE_BYTES = 24 * 1024, BYTES_PER_TOK = 90, X_BLOCK_BYTES = 44 };
-
-INLINE bool reads_once(const m5_tile_shape *s, int n)
-{
-    return n < M5_TILE_TOK && n * BYTES_PER_TOK >= s->group_bytes / s->group_blk &&
-           s->tile_bytes + n * s->n_group * s->group_blk * X_BLOCK_BYTES > L1_SHARE_BYTES;
-}
+/* Fewer tokens than a set read each tile once, from memory, and the hardware's own prefetch is not enough (checkkern --bench and decode of whole models,
+ * docs/SPEED.md): on Zen 5 one token of Q4_K read 17 GB/s without help and reads 52 with it. The lines are asked for evenly, a block's share with each
+ * block. What suits whom (`far`):
+ * AMD: a non-temporal prefetch, which confines the weights to a part of the first-level cache, so that they do not push the activations out.
+ * Intel: into the ordinary levels, since a non-temporal one keeps the weights out of the second. */
+enum { NEAR_BYTES = 8192, FAR_BYTES = 4096, FAR_ONE_BYTES = 8192 };
 
 /* n bytes of tiles, for one token or several. */
 INLINE void prefetch_at(bool far, bool one, const uint8_t *p, int n)
@@ -87,7 +79,7 @@ INLINE void tile_int(m5_tile_kind kind, int group_blk, int n_tok, bool far, floa
 {
     const m5_tile_x copy = *xp, *x = &copy; /* the stores to acc cannot change a local copy: its pointers stay in registers */
     const int n = n_tok ? n_tok : x->n_tok;
-    const bool once = far ? n < M5_TILE_TOK : n_tok != 1 && reads_once(s, n);
+    const bool once = n < M5_TILE_TOK;
     __m512 sum = _mm512_setzero_ps();
     for (int t = 0; t < n; t++) _mm512_storeu_ps(acc + 16 * t, sum);
     int64_t at = 0;
