@@ -435,12 +435,11 @@ enum {
  * or NULL. */
 VF_INLINE void code_dot(int bytes, int rows, vi *acc, const int16_t *x, int64_t ldx, const uint8_t *y, int64_t ldy, const uint8_t *next)
 {
-#if VF_HALVES
-    (void)ldy;
+#if VF_HALVES || VF_WIDE
     if (next)
-        vi_dot_block(bytes, rows, true, acc, x, ldx, y, next);
+        vi_dot_block(bytes, rows, true, acc, x, ldx, y, ldy, next);
     else
-        vi_dot_block(bytes, rows, false, acc, x, ldx, y, y);
+        vi_dot_block(bytes, rows, false, acc, x, ldx, y, ldy, y);
 #else
     for (int64_t k = 0; next && k < M5_KV_UNIT * bytes; k += 64)
         for (int c = 0; c < CODE_COLS; c++) __builtin_prefetch(next + c * ldy + k, 0, 1);
