@@ -626,6 +626,14 @@ VF_INLINE float value_factors(int16_t *codes, const uint8_t *tile, int b, int lo
     return max > 1e-30f ? max / w_max * 32768.0f : 0.0f;
 }
 
+/* A row's weights of tiles [t0, t1) times the factors of their values. */
+VF_INLINE void weigh_values(int16_t *restrict codes, float *restrict factor, const int16_t *w, const float *w_factor, const int16_t *f_codes,
+                            const float *f, int t0, int t1)
+{
+    VF_UNROLL for (int t = t0; t < t1; t++) vi_store(codes + t * TILE, vi_mul_shift(vi_load(w + t * TILE), vi_load(f_codes + t * TILE)));
+    for (int t = t0; t < t1; t++) factor[t] = w_factor[t] * f[t];
+}
+
 /* Adds tiles [t0, t1) to lanes [16 g, 16 (g + CODE_COLS)) of a block of components at o, for `rows` rows. codes: of the weights, [row][256]; factor
  * [row][TILES]; y: the values' codes of this block, by tile. in: the stream whose tile t0 and block b this is, or NULL: nothing to be fetched. The first
  * tile starts the sums. */
@@ -691,11 +699,12 @@ VF_INLINE void value_block(int bytes, const m5_attn_values *a, const uint8_t *co
                 for (int t = t0; t < t1; t++)
                     f[t] = value_factors(f_codes + t * TILE, a->tiles[t], b, f_lo - t * TILE, f_hi - t * TILE, (float)a->w_max);
             }
-            for (int t = t0; t < t1; t++) {
-                factor[k * TILES + t] = a->factor[(r + k) * TILES + t] * f[t];
-                vi_store(codes + k * M5_ATTN_BLOCK + t * TILE,
-                         vi_mul_shift(vi_load(a->w + (r + k) * M5_ATTN_BLOCK + t * TILE), vi_load(f_codes + t * TILE)));
-            }
+            const int16_t *w = a->w + (r + k) * M5_ATTN_BLOCK;
+            const float *wf = a->factor + (r + k) * TILES;
+            if (t0 == 0 && t1 == TILES)
+                weigh_values(codes + k * M5_ATTN_BLOCK, factor + k * TILES, w, wf, f_codes, f, 0, TILES);
+            else
+                weigh_values(codes + k * M5_ATTN_BLOCK, factor + k * TILES, w, wf, f_codes, f, t0, t1);
         }
         value_code_rows(bytes, rows, a->o + (size_t)r * (size_t)a->head_dim + b * 32, a->head_dim, codes, factor, y, t0, t1,
                         set ? NULL : in, b);
