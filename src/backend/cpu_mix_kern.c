@@ -115,11 +115,12 @@ VF_INLINE void kv_prefetch_share(const uint8_t *p, int64_t n_bytes, int i, int n
     kv_prefetch(p + from, end - from);
 }
 
+#if VF_HALVES || VF_WIDE
+enum { KV_AHEAD_BYTES = 4096 };
+#endif
 #if VF_HALVES
 /* A narrow core takes as long for the arithmetic of a piece as memory for the next one, and waits for both if each row of the cache comes from the
  * second level: here lines are asked for into the first level, as far ahead as it can spare room. Distance measured (docs/SPEED.md). */
-enum { KV_AHEAD_BYTES = 4096 };
-
 /* Bytes [at, at + n) of a piece of n_piece bytes at p are in hand; `ahead` is the piece after it. */
 VF_INLINE void kv_prefetch_near(const uint8_t *p, int64_t n_piece, int64_t at, int64_t n, const uint8_t *ahead)
 {
@@ -477,22 +478,23 @@ typedef struct code_stream {
     int n_tile, bytes, hd;
 } code_stream;
 
-/* The unit to ask for while unit u of tile i is in hand: on a narrow core shortly before it is read, into the first-level cache (kv_prefetch_near),
- * else the counterpart in `ahead`. The factors of its tile are asked for here. Where it is not known: one that is there already. */
-VF_INLINE const uint8_t *code_next(const code_stream *s, int i, int u)
+/* The unit to ask for while step `step` of tile i is in hand, CODE_COLS units: shortly before it is read, into the first-level cache (kv_prefetch_near). The
+ * factors of its tile are asked for here. Where it is not known: one that is there already. stride: units from a step to the next. */
+VF_INLINE const uint8_t *code_next(const code_stream *s, int i, int step, int stride)
 {
-    const int unit = M5_KV_UNIT * s->bytes;
-#if VF_HALVES
-    u += KV_AHEAD_BYTES / unit;
-    i += u / (s->hd / 16);
-    u %= s->hd / 16;
+    const int unit = M5_KV_UNIT * s->bytes, n_step = s->hd / (16 * CODE_COLS);
+#if VF_HALVES || VF_WIDE
+    step += KV_AHEAD_BYTES / (unit * CODE_COLS);
+    i += step / n_step;
+    step %= n_step;
     const uint8_t *p = i < s->n_tile ? s->tiles[i] : s->ahead && i < 2 * s->n_tile ? s->ahead[i - s->n_tile] : NULL;
 #else
+    (void)n_step;
     const uint8_t *p = s->ahead ? s->ahead[i] : NULL;
 #endif
     if (!p) return s->tiles[0] + 2 * s->hd;
-    for (int64_t k = 0; u == 0 && k < 2 * s->hd; k += 64) __builtin_prefetch(p + k, 0, 3);
-    return p + 2 * s->hd + u * unit;
+    for (int64_t k = 0; step == 0 && k < 2 * s->hd; k += 64) __builtin_prefetch(p + k, 0, 3);
+    return p + 2 * s->hd + step * stride * unit;
 }
 
 /* Scores of `rows` rows and keys [16 g, 16 (g + CODE_COLS)) of a tile. codes: of the tile, `bytes` wide there. in: the stream whose tile `at` this
@@ -505,7 +507,7 @@ VF_INLINE void score_codes(int bytes, int rows, int g, float *s, int64_t lds, co
     for (int b = 0; b < hd / 32; b++) {
         vi acc[CODE_ROWS * CODE_COLS];
         const int u = g * (hd / 32) + b;
-        code_dot(bytes, rows, acc, q + b * 32, hd, codes + u * M5_KV_UNIT * bytes, hd / 32 * M5_KV_UNIT * bytes, in ? code_next(in, at, u) : NULL);
+        code_dot(bytes, rows, acc, q + b * 32, hd, codes + u * M5_KV_UNIT * bytes, hd / 32 * M5_KV_UNIT * bytes, in ? code_next(in, at, u, 1) : NULL);
         VF_UNROLL for (int c = 0; c < CODE_COLS; c++)
         {
             const vf f = vf_load_f16(tile + (b * TILE + (g + c) * VF) * 2);
@@ -646,7 +648,7 @@ VF_INLINE void value_codes(int bytes, int rows, int g, float *o, int hd, const i
     for (int t = t0; t < t1; t++) {
         vi acc[CODE_ROWS * CODE_COLS];
         code_dot(bytes, rows, acc, codes + t * TILE, M5_ATTN_BLOCK, y[t] + g * M5_KV_UNIT * bytes, M5_KV_UNIT * bytes,
-                 in ? code_next(in, t, 2 * b + g) : NULL);
+                 in ? code_next(in, t, (2 * b + g) / CODE_COLS, CODE_COLS) : NULL);
         VF_UNROLL for (int r = 0; r < rows; r++)
         {
             const vf f = vf_set(factor[r * TILES + t]);
