@@ -116,11 +116,12 @@ VF_INLINE void kv_prefetch_share(const uint8_t *p, int64_t n_bytes, int i, int n
 }
 
 #if VF_HALVES || VF_WIDE
+/* With few rows a core takes as long for the arithmetic of a piece as memory for the next one, and waits for both if each row of the cache comes from
+ * the second level: here lines are asked for into the first level, as far ahead as it can spare room. Distance measured (docs/SPEED.md). */
 enum { KV_AHEAD_BYTES = 4096 };
 #endif
+
 #if VF_HALVES
-/* A narrow core takes as long for the arithmetic of a piece as memory for the next one, and waits for both if each row of the cache comes from the
- * second level: here lines are asked for into the first level, as far ahead as it can spare room. Distance measured (docs/SPEED.md). */
 /* Bytes [at, at + n) of a piece of n_piece bytes at p are in hand; `ahead` is the piece after it. */
 VF_INLINE void kv_prefetch_near(const uint8_t *p, int64_t n_piece, int64_t at, int64_t n, const uint8_t *ahead)
 {
@@ -442,22 +443,14 @@ VF_INLINE void code_dot(int bytes, int rows, vi *acc, const int16_t *x, int64_t 
     else
         vi_dot_block(bytes, rows, false, acc, x, ldx, y, ldy, y);
 #else
-    for (int64_t k = 0; next && k < M5_KV_UNIT * bytes; k += 64)
-        for (int c = 0; c < CODE_COLS; c++) __builtin_prefetch(next + c * ldy + k, 0, 1);
-    VF_UNROLL for (int i = 0; i < rows * CODE_COLS; i++) acc[i] = vi_zero();
+    (void)ldy;
+    for (int64_t k = 0; next && k < M5_KV_UNIT * bytes; k += 64) __builtin_prefetch(next + k, 0, 1);
+    VF_UNROLL for (int r = 0; r < rows; r++) acc[r] = vi_zero();
     VF_UNROLL_4 for (int i = 0; i < TILE / 2; i++)
     {
-        vi v[CODE_COLS];
-        VF_UNROLL for (int c = 0; c < CODE_COLS; c++)
-        {
-            const uint8_t *p = y + c * ldy + i * 2 * VF * bytes;
-            v[c] = bytes == 2 ? vi_load((const int16_t *)(const void *)p) : vi_load_i8(p);
-        }
-        VF_UNROLL for (int r = 0; r < rows; r++)
-        {
-            const vi pair = vi_pair(x + r * ldx + 2 * i);
-            VF_UNROLL for (int c = 0; c < CODE_COLS; c++) acc[r * CODE_COLS + c] = vi_dot(acc[r * CODE_COLS + c], pair, v[c]);
-        }
+        const uint8_t *p = y + i * 2 * VF * bytes;
+        const vi v = bytes == 2 ? vi_load((const int16_t *)(const void *)p) : vi_load_i8(p);
+        VF_UNROLL for (int r = 0; r < rows; r++) acc[r] = vi_dot(acc[r], vi_pair(x + r * ldx + 2 * i), v);
     }
 #endif
 }
