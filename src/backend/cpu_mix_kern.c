@@ -625,7 +625,7 @@ VF_INLINE float value_factors(int16_t *codes, const uint8_t *tile, int b, int lo
 VF_INLINE void weigh_values(int16_t *restrict codes, float *restrict factor, const int16_t *w, const float *w_factor, const int16_t *f_codes,
                             const float *f, int t0, int t1)
 {
-    VF_UNROLL for (int t = t0; t < t1; t++) vi_store(codes + t * TILE, vi_mul_shift(vi_load(w + t * TILE), vi_load(f_codes + t * TILE)));
+    for (int t = t0; t < t1; t++) vi_store(codes + t * TILE, vi_mul_shift(vi_load(w + t * TILE), vi_load(f_codes + t * TILE)));
     for (int t = t0; t < t1; t++) factor[t] = w_factor[t] * f[t];
 }
 
