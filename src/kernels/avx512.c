@@ -46,9 +46,9 @@ INLINE void block_dots(m5_tile_kind kind, int m, __m512i *dot, const __m512i (*w
     }
 }
 
-/* Fewer tokens than a set read each tile once, from memory, and the hardware's own prefetch is not enough (checkkern --bench and decode of whole models,
- * docs/SPEED.md): on Zen 5 one token of Q4_K read 17 GB/s without help and reads 52 with it. The lines are asked for evenly, a block's share with each
- * block. What suits whom (`far`):
+/* Fewer tokens than a set read each tile once, from memory, and the hardware's own prefetch is not enough (checkkern --bench and decode of whole
+ * models, docs/SPEED.md): on Zen 5 one token of Q4_K read 17 GB/s without help and reads 52 with it. The lines are asked for evenly, a block's share
+ * with each block. What suits whom (`far`):
  * AMD: a non-temporal prefetch, which confines the weights to a part of the first-level cache, so that they do not push the activations out.
  * Intel: into the ordinary levels, since a non-temporal one keeps the weights out of the second. */
 enum { NEAR_BYTES = 8192, FAR_BYTES = 4096, FAR_ONE_BYTES = 8192 };
@@ -74,14 +74,17 @@ INLINE void prefetch_once(bool far, bool one, const uint8_t *group, int group_by
     prefetch_at(far, one, group + blk * step, step);
 }
 
-/* n_tok is 1 (the sum stays in a register) or 0 (any number; sums in memory, which the first-level cache holds). */
+enum { FEW = 5 };
+
+/* n_tok is 1 to FEW (the sums stay in registers) or 0 (any number; sums in memory, which the first-level cache holds). */
 INLINE void tile_int(m5_tile_kind kind, int group_blk, int n_tok, bool far, float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *xp)
 {
     const m5_tile_x copy = *xp, *x = &copy; /* the stores to acc cannot change a local copy: its pointers stay in registers */
     const int n = n_tok ? n_tok : x->n_tok;
     const bool once = n < M5_TILE_TOK;
-    __m512 sum = _mm512_setzero_ps();
-    for (int t = 0; t < n; t++) _mm512_storeu_ps(acc + 16 * t, sum);
+    __m512 sum[FEW];
+    for (int t = 0; t < n_tok; t++) sum[t] = _mm512_setzero_ps();
+    for (int t = 0; !n_tok && t < n; t++) _mm512_storeu_ps(acc + 16 * t, _mm512_setzero_ps());
     int64_t at = 0;
     for (int64_t g = 0; g < s->n_group; g++, tile += s->group_bytes) {
         for (int blk = 0; blk < group_blk; blk++) {
@@ -89,9 +92,13 @@ INLINE void tile_int(m5_tile_kind kind, int group_blk, int n_tok, bool far, floa
             __m512i w[1][8], dot[1];
             unpack_block(kind, tile + s->head_bytes, blk, w[0]);
             const scales sc = load_scales(kind, tile, blk);
-            if (n_tok == 1) {
-                block_dots(kind, 1, dot, (const __m512i(*)[8])w, &sc, x, at);
-                sum = add_block(kind, sum, dot[0], &sc, x, at++);
+            if (n_tok) {
+                UNROLL for (int t = 0; t < n_tok; t++)
+                {
+                    block_dots(kind, 1, dot, (const __m512i(*)[8])w, &sc, x, at + t);
+                    sum[t] = add_block(kind, sum[t], dot[0], &sc, x, at + t);
+                }
+                at += n_tok;
                 continue;
             }
             for (int t = 0; t < n; t++, at++) {
@@ -100,7 +107,7 @@ INLINE void tile_int(m5_tile_kind kind, int group_blk, int n_tok, bool far, floa
             }
         }
     }
-    if (n_tok == 1) _mm512_storeu_ps(acc, sum);
+    UNROLL for (int t = 0; t < n_tok; t++) _mm512_storeu_ps(acc + 16 * t, sum[t]);
 }
 
 /* Two tiles: a broadcast serves both, so that the load ports are no bound. */
@@ -190,10 +197,14 @@ INLINE void tile_float(m5_tile_kind kind, float *acc, const m5_tile_shape *s, co
 #define TILE_INT_AT(name, kind, blocks, far)                                                                                                         \
     static void name##_##kind(float *acc, const m5_tile_shape *s, const uint8_t *tile, const m5_tile_x *x)                                           \
     {                                                                                                                                                \
-        if (x->n_tok == 1)                                                                                                                           \
-            tile_int(M5_TILE_##kind, blocks, 1, far, acc, s, tile, x);                                                                               \
-        else                                                                                                                                         \
-            tile_int(M5_TILE_##kind, blocks, 0, far, acc, s, tile, x);                                                                               \
+        switch (x->n_tok) {                                                                                                                          \
+        case 1: tile_int(M5_TILE_##kind, blocks, 1, far, acc, s, tile, x); break;                                                                    \
+        case 2: tile_int(M5_TILE_##kind, blocks, 2, far, acc, s, tile, x); break;                                                                    \
+        case 3: tile_int(M5_TILE_##kind, blocks, 3, far, acc, s, tile, x); break;                                                                    \
+        case 4: tile_int(M5_TILE_##kind, blocks, 4, far, acc, s, tile, x); break;                                                                    \
+        case 5: tile_int(M5_TILE_##kind, blocks, 5, far, acc, s, tile, x); break;                                                                    \
+        default: tile_int(M5_TILE_##kind, blocks, 0, far, acc, s, tile, x);                                                                          \
+        }                                                                                                                                            \
     }
 #define TILE_INT(kind, blocks)                                                                                                                       \
     TILE_INT_AT(tile, kind, blocks, false)                                                                                                           \
