@@ -471,8 +471,9 @@ typedef struct code_stream {
     int n_tile, bytes, hd;
 } code_stream;
 
-/* The unit to ask for while step `step` of tile i is in hand, CODE_COLS units: shortly before it is read, into the first-level cache (kv_prefetch_near). The
- * factors of its tile are asked for here. Where it is not known: one that is there already. stride: units from a step to the next. */
+/* The unit to ask for while step `step` of tile i is in hand, CODE_COLS units: shortly before it is read, into the first-level cache
+ * (KV_AHEAD_BYTES), elsewhere the counterpart in `ahead`. The factors of its tile are asked for here. Where it is not known: one that is there
+ * already. stride: units from a step to the next. */
 VF_INLINE const uint8_t *code_next(const code_stream *s, int i, int step, int stride)
 {
     const int unit = M5_KV_UNIT * s->bytes, n_step = s->hd / (16 * CODE_COLS);
@@ -500,7 +501,8 @@ VF_INLINE void score_codes(int bytes, int rows, int g, float *s, int64_t lds, co
     for (int b = 0; b < hd / 32; b++) {
         vi acc[CODE_ROWS * CODE_COLS];
         const int u = g * (hd / 32) + b;
-        code_dot(bytes, rows, acc, q + b * 32, hd, codes + u * M5_KV_UNIT * bytes, hd / 32 * M5_KV_UNIT * bytes, in ? code_next(in, at, u, 1) : NULL);
+        code_dot(bytes, rows, acc, q + b * 32, hd, codes + u * M5_KV_UNIT * bytes, hd / 32 * M5_KV_UNIT * bytes,
+                 in ? code_next(in, at, u, 1) : NULL);
         VF_UNROLL for (int c = 0; c < CODE_COLS; c++)
         {
             const vf f = vf_load_f16(tile + (b * TILE + (g + c) * VF) * 2);
@@ -621,14 +623,6 @@ VF_INLINE float value_factors(int16_t *codes, const uint8_t *tile, int b, int lo
     return max > 1e-30f ? max / w_max * 32768.0f : 0.0f;
 }
 
-/* A row's weights of tiles [t0, t1) times the factors of their values. */
-VF_INLINE void weigh_values(int16_t *restrict codes, float *restrict factor, const int16_t *w, const float *w_factor, const int16_t *f_codes,
-                            const float *f, int t0, int t1)
-{
-    for (int t = t0; t < t1; t++) vi_store(codes + t * TILE, vi_mul_shift(vi_load(w + t * TILE), vi_load(f_codes + t * TILE)));
-    for (int t = t0; t < t1; t++) factor[t] = w_factor[t] * f[t];
-}
-
 /* Adds tiles [t0, t1) to lanes [16 g, 16 (g + CODE_COLS)) of a block of components at o, for `rows` rows. codes: of the weights, [row][256]; factor
  * [row][TILES]; y: the values' codes of this block, by tile. in: the stream whose tile t0 and block b this is, or NULL: nothing to be fetched. The first
  * tile starts the sums. */
@@ -694,12 +688,10 @@ VF_INLINE void value_block(int bytes, const m5_attn_values *a, const uint8_t *co
                 for (int t = t0; t < t1; t++)
                     f[t] = value_factors(f_codes + t * TILE, a->tiles[t], b, f_lo - t * TILE, f_hi - t * TILE, (float)a->w_max);
             }
+            int16_t *to = codes + k * M5_ATTN_BLOCK;
             const int16_t *w = a->w + (r + k) * M5_ATTN_BLOCK;
-            const float *wf = a->factor + (r + k) * TILES;
-            if (t0 == 0 && t1 == TILES)
-                weigh_values(codes + k * M5_ATTN_BLOCK, factor + k * TILES, w, wf, f_codes, f, 0, TILES);
-            else
-                weigh_values(codes + k * M5_ATTN_BLOCK, factor + k * TILES, w, wf, f_codes, f, t0, t1);
+            for (int t = t0 * TILE; t < t1 * TILE; t += TILE) vi_store(to + t, vi_mul_shift(vi_load(w + t), vi_load(f_codes + t)));
+            for (int t = t0; t < t1; t++) factor[k * TILES + t] = a->factor[(r + k) * TILES + t] * f[t];
         }
         value_code_rows(bytes, rows, a->o + (size_t)r * (size_t)a->head_dim + b * 32, a->head_dim, codes, factor, y, t0, t1,
                         set ? NULL : in, b);

@@ -28,6 +28,15 @@ enum { VF = 16 };
 #define VF_UNROLL_4
 #endif
 
+/* The sixteen pairs of vi_dot_block as assembly; each instruction set has its own VI_SET and VI_ADD (one row), VI_ROWS, VI_LOAD and VI_FETCH. */
+#define VI_FETCH_0(i) ""
+#define VI_PAIR(rows, bytes, fetch, set, i) VI_LOAD_##bytes(i) VI_FETCH_##fetch(i) VI_ROWS_##rows(set, i)
+#define VI_PAIRS(rows, bytes, fetch, i, j, k) \
+    VI_PAIR(rows, bytes, fetch, VI_ADD, i) VI_PAIR(rows, bytes, fetch, VI_ADD, j) VI_PAIR(rows, bytes, fetch, VI_ADD, k)
+#define VI_BLOCK(rows, bytes, fetch) \
+    VI_PAIR(rows, bytes, fetch, VI_SET, 0) VI_PAIRS(rows, bytes, fetch, 1, 2, 3) VI_PAIRS(rows, bytes, fetch, 4, 5, 6) \
+        VI_PAIRS(rows, bytes, fetch, 7, 8, 9) VI_PAIRS(rows, bytes, fetch, 10, 11, 12) VI_PAIRS(rows, bytes, fetch, 13, 14, 15)
+
 #if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512VNNI__)
 #include <immintrin.h>
 #define VF_WIDE 1
@@ -65,9 +74,9 @@ typedef __m512i vi;
 VF_INLINE vi vi_load(const int16_t *p) { return _mm512_loadu_si512(p); }
 VF_INLINE void vi_store(int16_t *p, vi a) { _mm512_storeu_si512(p, a); }
 VF_INLINE vi vi_load_i8(const void *p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p)); }
-/* acc[2 r + c] = sum of 16 products of pairs of x[r] (ldx numbers apart) with the vectors of y + c * ldy, for 8, 4, 2 or 1 rows. All of it is written out:
- * in loops over arrays of sums gcc copies all of them in every round and keeps some in memory. y: numbers of `bytes` bytes. fetch: the same lines at `next`
- * are asked for on the way. The first product needs no sum to start from: vpmaddwd. */
+/* acc[2 r + c] = sum of 16 products of pairs of x[r] (ldx numbers apart) with the vectors of y + c * ldy, for 8, 4, 2 or 1 rows. All of it is
+ * written out: in loops over arrays of sums gcc copies all of them in every round and keeps some in memory. y: numbers of `bytes` bytes. fetch: the
+ * same lines at `next` are asked for on the way. The first product needs no sum to start from: vpmaddwd. */
 #define VI_ADD(at, sum) "vpbroadcastd " at ", %[f]\n\tvpdpwssd %[y0], %[f], %[" sum "0]\n\tvpdpwssd %[y1], %[f], %[" sum "1]\n\t"
 #define VI_SET(at, sum) "vpbroadcastd " at ", %[f]\n\tvpmaddwd %[y0], %[f], %[" sum "0]\n\tvpmaddwd %[y1], %[f], %[" sum "1]\n\t"
 #define VI_ROWS_1(set, i) set("4*" #i "(%[x])", "a")
@@ -77,15 +86,10 @@ VF_INLINE vi vi_load_i8(const void *p) { return _mm512_cvtepi8_epi16(_mm256_load
     VI_ROWS_4(set, i) set("4*" #i "(%[z])", "e") set("4*" #i "(%[z],%[ld])", "g") set("4*" #i "(%[z],%[ld],2)", "h") set("4*" #i "(%[z],%[ld3])", "i")
 #define VI_LOAD_1(i) "vpmovsxbw 32*" #i "(%[y]), %[y0]\n\tvpmovsxbw 32*" #i "(%[y],%[ldy]), %[y1]\n\t"
 #define VI_LOAD_2(i) "vmovdqu64 64*" #i "(%[y]), %[y0]\n\tvmovdqu64 64*" #i "(%[y],%[ldy]), %[y1]\n\t"
-#define VI_FETCH_0(i) ""
 #define VI_FETCH_1(i) "prefetcht0 32*" #i "(%[n])\n\tprefetcht0 32*" #i "(%[n],%[ldy])\n\t"
 #define VI_FETCH_2(i) "prefetcht0 64*" #i "(%[n])\n\tprefetcht0 64*" #i "(%[n],%[ldy])\n\t"
-#define VI_PAIR(rows, bytes, fetch, set, i) VI_LOAD_##bytes(i) VI_FETCH_##fetch(i) VI_ROWS_##rows(set, i)
-#define VI_PAIRS(rows, bytes, fetch, i, j, k) \
-    VI_PAIR(rows, bytes, fetch, VI_ADD, i) VI_PAIR(rows, bytes, fetch, VI_ADD, j) VI_PAIR(rows, bytes, fetch, VI_ADD, k)
 #define VI_DOT_BLOCK(rows, bytes, fetch) \
-    __asm__(VI_PAIR(rows, bytes, fetch, VI_SET, 0) VI_PAIRS(rows, bytes, fetch, 1, 2, 3) VI_PAIRS(rows, bytes, fetch, 4, 5, 6) \
-                VI_PAIRS(rows, bytes, fetch, 7, 8, 9) VI_PAIRS(rows, bytes, fetch, 10, 11, 12) VI_PAIRS(rows, bytes, fetch, 13, 14, 15) \
+    __asm__(VI_BLOCK(rows, bytes, fetch) \
             : [a0] "=&v"(s[0]), [a1] "=&v"(s[1]), [b0] "=&v"(s[2]), [b1] "=&v"(s[3]), [c0] "=&v"(s[4]), [c1] "=&v"(s[5]), [d0] "=&v"(s[6]), \
               [d1] "=&v"(s[7]), [e0] "=&v"(s[8]), [e1] "=&v"(s[9]), [g0] "=&v"(s[10]), [g1] "=&v"(s[11]), [h0] "=&v"(s[12]), [h1] "=&v"(s[13]), \
               [i0] "=&v"(s[14]), [i1] "=&v"(s[15]), [y0] "=&v"(y0), [y1] "=&v"(y1), [f] "=&v"(f) \
@@ -102,7 +106,8 @@ VF_INLINE vi vi_load_i8(const void *p) { return _mm512_cvtepi8_epi16(_mm256_load
         else \
             VI_DOT_BLOCK(1, bytes, fetch); \
     } while (0)
-VF_INLINE void vi_dot_block(int bytes, int rows, bool fetch, vi *acc, const int16_t *x, int64_t ldx, const uint8_t *y, int64_t ldy, const uint8_t *next)
+VF_INLINE void vi_dot_block(int bytes, int rows, bool fetch, vi *acc, const int16_t *x, int64_t ldx, const uint8_t *y, int64_t ldy,
+                            const uint8_t *next)
 {
     vi s[16], y0, y1, f;
     if (bytes == 2 && fetch)
@@ -209,15 +214,10 @@ VF_INLINE vi vi_load_i8(const void *p)
 #define VI_ROWS_4(set, i) VI_ROWS_3(set, i) set("4*" #i "(%[x],%[ld3])", "d")
 #define VI_LOAD_1(i) "vpmovsxbw 32*" #i "(%[y]), %[y0]\n\tvpmovsxbw 32*" #i "+16(%[y]), %[y1]\n\t"
 #define VI_LOAD_2(i) "vmovdqu 64*" #i "(%[y]), %[y0]\n\tvmovdqu 64*" #i "+32(%[y]), %[y1]\n\t"
-#define VI_FETCH_0(i) ""
 #define VI_FETCH_1(i) "prefetcht0 32*" #i "(%[n])\n\t"
 #define VI_FETCH_2(i) "prefetcht0 64*" #i "(%[n])\n\t"
-#define VI_PAIR(rows, bytes, fetch, set, i) VI_LOAD_##bytes(i) VI_FETCH_##fetch(i) VI_ROWS_##rows(set, i)
-#define VI_PAIRS(rows, bytes, fetch, i, j, k) \
-    VI_PAIR(rows, bytes, fetch, VI_ADD, i) VI_PAIR(rows, bytes, fetch, VI_ADD, j) VI_PAIR(rows, bytes, fetch, VI_ADD, k)
 #define VI_DOT_BLOCK(rows, bytes, fetch) \
-    __asm__(VI_PAIR(rows, bytes, fetch, VI_SET, 0) VI_PAIRS(rows, bytes, fetch, 1, 2, 3) VI_PAIRS(rows, bytes, fetch, 4, 5, 6) \
-                VI_PAIRS(rows, bytes, fetch, 7, 8, 9) VI_PAIRS(rows, bytes, fetch, 10, 11, 12) VI_PAIRS(rows, bytes, fetch, 13, 14, 15) \
+    __asm__(VI_BLOCK(rows, bytes, fetch) \
             : [a0] "=&x"(s[0].a), [a1] "=&x"(s[0].b), [b0] "=&x"(s[1].a), [b1] "=&x"(s[1].b), [c0] "=&x"(s[2].a), [c1] "=&x"(s[2].b), \
               [d0] "=&x"(s[3].a), [d1] "=&x"(s[3].b), [y0] "=&x"(y0), [y1] "=&x"(y1), [f] "=&x"(f), [p] "=&x"(p) \
             : [x] "r"(x), [ld] "r"(ldx * 2), [ld3] "r"(ldx * 6), [y] "r"(y), [n] "r"(next) \
@@ -233,7 +233,8 @@ VF_INLINE vi vi_load_i8(const void *p)
         else \
             VI_DOT_BLOCK(1, bytes, fetch); \
     } while (0)
-VF_INLINE void vi_dot_block(int bytes, int rows, bool fetch, vi *acc, const int16_t *x, int64_t ldx, const uint8_t *y, int64_t ldy, const uint8_t *next)
+VF_INLINE void vi_dot_block(int bytes, int rows, bool fetch, vi *acc, const int16_t *x, int64_t ldx, const uint8_t *y, int64_t ldy,
+                            const uint8_t *next)
 {
     (void)ldy;
     vi s[4];
