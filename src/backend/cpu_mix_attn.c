@@ -67,10 +67,17 @@ typedef struct attn_job {
     int block0, n_block;
 } attn_job;
 
+/* Keys [lo, hi) of a KV head, at most a block. */
+typedef struct attn_keys {
+    const uint8_t *const *pages;
+    int kv_head, lo, hi;
+} attn_keys;
+
 /* Consecutive rows of one sequence x the heads [h0, h0 + n_head) that share a KV head. Row r of the tile = token r / n_head, head r % n_head. */
 typedef struct attn_tile {
     int row0, n_tok, h0, n_head, kv_head;
     const uint8_t *const *pages;
+    attn_keys next; /* read after this block's values, as far as known; hi <= lo: unknown */
     float *q, *s, *p; /* worker scratch: [n, width], [n, LD_SCORE], [n, width] */
     int16_t *codes;   /* keys in tiles: q as integers, times factor, in place of q; */
     int16_t *weights; /* then the softmax' weights, times weight_factor of their tile */
@@ -118,31 +125,46 @@ static void tile_open(const attn_job *j, attn_tile *t, int worker, int row, int 
     }
 }
 
-static const uint8_t *key_at(const attn_job *j, const attn_tile *t, size_t offset, int pos)
+static const uint8_t *key_in(const attn_job *j, const uint8_t *const *pages, int kv_head, size_t offset, int pos)
 {
-    return t->pages[pos / j->a->page_tok] + offset + (size_t)(t->kv_head * j->a->page_tok + pos % j->a->page_tok) * j->head_bytes;
+    return pages[pos / j->a->page_tok] + offset + (size_t)(kv_head * j->a->page_tok + pos % j->a->page_tok) * j->head_bytes;
 }
 
-/* Weighted values of tile rows [r0, r0 + n) over keys [lo, hi), page by page. After the last of them the tile goes on with the keys at hi. */
+static const uint8_t *key_at(const attn_job *j, const attn_tile *t, size_t offset, int pos)
+{
+    return key_in(j, t->pages, t->kv_head, offset, pos);
+}
+
+/* What rows [row, row + n_tok) of one sequence see of block b. */
+static attn_keys keys_of(const attn_job *j, int row, int n_tok, int kv_head, int b)
+{
+    const int lo = first_key(j->a, row), hi = j->a->pos[row + n_tok - 1] + 1, key0 = b * BLOCK;
+    return (attn_keys){.pages = (const uint8_t *const *)j->a->seqs[j->a->seq_of[row]].pages,
+                       .kv_head = kv_head,
+                       .lo = lo > key0 ? lo : key0,
+                       .hi = hi < key0 + BLOCK ? hi : key0 + BLOCK};
+}
+
+/* Weighted values of tile rows [r0, r0 + n) over keys [lo, hi), page by page. */
 static void add_values(const attn_job *j, const attn_tile *t, int block_key0, int r0, int n, int lo, int hi)
 {
     const int hd = j->width, page_tok = j->a->page_tok;
     while (lo < hi) {
         const int end = (lo / page_tok + 1) * page_tok < hi ? (lo / page_tok + 1) * page_tok : hi;
-        const uint8_t *ahead = end < hi                                  ? key_at(j, t, j->a->v_offset, end)
-                               : hi <= j->a->pos[t->row0 + t->n_tok - 1] ? key_at(j, t, j->a->k_offset, hi)
-                                                                         : NULL;
+        const uint8_t *ahead = end < hi                  ? key_at(j, t, j->a->v_offset, end)
+                               : t->next.hi > t->next.lo ? key_in(j, t->next.pages, t->next.kv_head, j->a->k_offset, t->next.lo)
+                                                         : NULL;
         j->k->attn_value[j->a->kv_type - M5_KV_F16](t->p + (size_t)r0 * (size_t)hd, t->s + (size_t)r0 * LD_SCORE + (lo - block_key0), LD_SCORE, n,
                                         key_at(j, t, j->a->v_offset, lo), (int64_t)j->head_bytes, end - lo, hd, ahead);
         lo = end;
     }
 }
 
-/* The tiles that hold keys [lo, hi). */
-static int key_tiles(const attn_job *j, const attn_tile *t, const uint8_t **tiles, size_t offset, int lo, int hi)
+/* The tiles that hold these keys. */
+static int key_tiles(const attn_job *j, const uint8_t **tiles, size_t offset, const attn_keys *k)
 {
     int n = 0;
-    for (int pos = lo - lo % M5_KV_TILE; pos < hi; pos += M5_KV_TILE) tiles[n++] = key_at(j, t, offset, pos);
+    for (int pos = k->lo - k->lo % M5_KV_TILE; pos < k->hi; pos += M5_KV_TILE) tiles[n++] = key_in(j, k->pages, k->kv_head, offset, pos);
     return n;
 }
 
@@ -153,8 +175,9 @@ static void tile_block_codes(const attn_job *j, attn_tile *t, int key0, int lo, 
     const m5_attn_args *a = j->a;
     const uint8_t *k[BLOCK / M5_KV_TILE], *v[BLOCK / M5_KV_TILE];
     const int n = t->n_tok * t->n_head, hd = j->width, from = lo - lo % M5_KV_TILE;
-    const int n_tile = key_tiles(j, t, k, a->k_offset, lo, hi), n_key = n_tile * M5_KV_TILE;
-    key_tiles(j, t, v, a->v_offset, lo, hi);
+    const attn_keys keys = {t->pages, t->kv_head, lo, hi};
+    const int n_tile = key_tiles(j, k, a->k_offset, &keys), n_key = n_tile * M5_KV_TILE;
+    key_tiles(j, v, a->v_offset, &keys);
     float *s = t->s + (from - key0);
     j->k->attn_score_codes(a->kv_type, s, LD_SCORE, t->codes, t->factor, n, k, n_tile, hd, a->softcap, v);
     for (int r = 0; r < n; r++) {
@@ -167,12 +190,8 @@ static void tile_block_codes(const attn_job *j, attn_tile *t, int key0, int lo, 
         for (int i = t->see_hi[r]; i < n_key; i++) row[i] = 0;
         j->k->attn_weight_codes(t->weights + r * BLOCK, t->weight_factor + r * (BLOCK / M5_KV_TILE), row, n_key);
     }
-    const int last = a->pos[t->row0 + t->n_tok - 1];
-    const bool more = hi == key0 + BLOCK && hi <= last;
-    if (more) {
-        const int n_next = key_tiles(j, t, k, a->k_offset, hi, last - hi < n_key ? last + 1 : hi + n_key);
-        for (int i = n_next; i < n_tile; i++) k[i] = k[0];
-    }
+    const bool more = t->next.hi > t->next.lo;
+    for (int i = more ? key_tiles(j, k, a->k_offset, &t->next) : n_tile; i < n_tile; i++) k[i] = k[0];
     const m5_attn_values values = {.o = t->p,
                                    .w = t->weights,
                                    .factor = t->weight_factor,
@@ -255,6 +274,7 @@ static void whole_tile(const attn_job *j, attn_tile *t)
     const int last = j->a->pos[t->row0 + t->n_tok - 1] / BLOCK;
     float big_m[TILE_ROWS], big_l[TILE_ROWS] = {0};
     for (int b = first_key(j->a, t->row0) / BLOCK; b <= last; b++) {
+        t->next = keys_of(j, t->row0, t->n_tok, t->kv_head, b + 1);
         tile_block(j, t, b);
         for (int r = 0; r < n; r++) {
             if (t->hi[r] <= t->lo[r]) continue;
@@ -291,20 +311,36 @@ static float *part_at(const attn_job *j, int row, int head, int block)
     return j->split->parts + i * (size_t)(j->a->head_dim + 2);
 }
 
+/* Unit u: rows [row0, row_end), part `sub` of a KV head's group, block b. The heads of a block follow one another, as they do in memory: what the
+ * processor fetches of its own accord behind one of them is the next. */
+typedef struct split_unit {
+    int row0, row_end, kv, sub, b;
+} split_unit;
+
+static split_unit split_at(const attn_job *j, int64_t u)
+{
+    const int per_tile = j->a->n_head_kv * j->n_sub;
+    const int64_t v = u % (j->n_tile * per_tile);
+    const int row0 = (int)(v / per_tile) * j->tile_tok;
+    return (split_unit){.row0 = row0,
+                        .row_end = row0 + j->tile_tok < j->n_tok ? row0 + j->tile_tok : j->n_tok,
+                        .kv = (int)(v % per_tile) / j->n_sub,
+                        .sub = (int)(v % per_tile) % j->n_sub,
+                        .b = j->block0 + (int)(u / (j->n_tile * per_tile))};
+}
+
 static void split_units(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const attn_job *j = ctx;
-    const int per_tile = j->a->n_head_kv * j->n_sub, hd = j->a->head_dim;
+    const int hd = j->a->head_dim;
     attn_tile t;
     for (int64_t u = begin; u < end; u++) {
-        const int b = j->block0 + (int)(u % j->n_block);
-        const int64_t v = u / j->n_block;
-        const int row0 = (int)(v / per_tile) * j->tile_tok, kv = (int)(v % per_tile) / j->n_sub, sub = (int)(v % per_tile) % j->n_sub;
-        const int row_end = row0 + j->tile_tok < j->n_tok ? row0 + j->tile_tok : j->n_tok;
-        for (int row = row0; row < row_end;) {
-            const int n_tok = run_length(j->a, row, row_end);
+        const split_unit s = split_at(j, u), after = split_at(j, u + 1);
+        for (int row = s.row0; row < s.row_end;) {
+            const int n_tok = run_length(j->a, row, s.row_end), b = s.b;
             if (first_key(j->a, row) / BLOCK <= b && j->a->pos[row + n_tok - 1] / BLOCK >= b) {
-                tile_open(j, &t, worker, row, n_tok, kv, sub);
+                tile_open(j, &t, worker, row, n_tok, s.kv, s.sub);
+                t.next = keys_of(j, after.row0, run_length(j->a, after.row0, after.row_end), after.kv, after.b);
                 tile_block(j, &t, b);
                 for (int r = 0; r < n_tok * t.n_head; r++) {
                     if (t.hi[r] <= t.lo[r]) continue;

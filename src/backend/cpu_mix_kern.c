@@ -118,7 +118,7 @@ VF_INLINE void kv_prefetch_share(const uint8_t *p, int64_t n_bytes, int i, int n
 #if VF_HALVES || VF_WIDE
 /* With few rows a core takes as long for the arithmetic of a piece as memory for the next one, and waits for both if each row of the cache comes from
  * the second level: here lines are asked for into the first level, as far ahead as it can spare room. Distance measured (docs/SPEED.md). */
-enum { KV_AHEAD_BYTES = 4096 };
+enum { KV_AHEAD_BYTES = VF_WIDE ? 10240 : 4096 };
 #endif
 
 #if VF_HALVES
@@ -473,8 +473,8 @@ typedef struct code_stream {
 
 /* The unit to ask for while step `step` of tile i is in hand, CODE_COLS units: shortly before it is read, into the first-level cache
  * (KV_AHEAD_BYTES), elsewhere the counterpart in `ahead`. The factors of its tile are asked for here. Where it is not known: one that is there
- * already. stride: units from a step to the next. */
-VF_INLINE const uint8_t *code_next(const code_stream *s, int i, int step, int stride)
+ * already. Units are asked for in the order in which they lie, not in that of their use: the processor's own fetching follows it. */
+VF_INLINE const uint8_t *code_next(const code_stream *s, int i, int step)
 {
     const int unit = M5_KV_UNIT * s->bytes, n_step = s->hd / (16 * CODE_COLS);
 #if VF_HALVES || VF_WIDE
@@ -488,7 +488,7 @@ VF_INLINE const uint8_t *code_next(const code_stream *s, int i, int step, int st
 #endif
     if (!p) return s->tiles[0] + 2 * s->hd;
     for (int64_t k = 0; step == 0 && k < 2 * s->hd; k += 64) __builtin_prefetch(p + k, 0, 3);
-    return p + 2 * s->hd + step * stride * unit;
+    return p + 2 * s->hd + step * CODE_COLS * unit;
 }
 
 /* Scores of `rows` rows and keys [16 g, 16 (g + CODE_COLS)) of a tile. codes: of the tile, `bytes` wide there. in: the stream whose tile `at` this
@@ -502,7 +502,7 @@ VF_INLINE void score_codes(int bytes, int rows, int g, float *s, int64_t lds, co
         vi acc[CODE_ROWS * CODE_COLS];
         const int u = g * (hd / 32) + b;
         code_dot(bytes, rows, acc, q + b * 32, hd, codes + u * M5_KV_UNIT * bytes, hd / 32 * M5_KV_UNIT * bytes,
-                 in ? code_next(in, at, u, 1) : NULL);
+                 in ? code_next(in, at, u) : NULL);
         VF_UNROLL for (int c = 0; c < CODE_COLS; c++)
         {
             const vf f = vf_load_f16(tile + (b * TILE + (g + c) * VF) * 2);
@@ -623,22 +623,29 @@ VF_INLINE float value_factors(int16_t *codes, const uint8_t *tile, int b, int lo
     return max > 1e-30f ? max / w_max * 32768.0f : 0.0f;
 }
 
-/* Adds tiles [t0, t1) to lanes [16 g, 16 (g + CODE_COLS)) of a block of components at o, for `rows` rows. codes: of the weights, [row][256]; factor
- * [row][TILES]; y: the values' codes of this block, by tile. in: the stream whose tile t0 and block b this is, or NULL: nothing to be fetched. The first
- * tile starts the sums. */
-VF_INLINE void value_codes(int bytes, int rows, int g, float *o, int hd, const int16_t *codes, const float *factor, const uint8_t *const *y, int t0,
-                           int t1, const code_stream *in, int b)
+/* What value_codes adds up: n sums of 32 keys and 32 components each. */
+typedef struct value_sums {
+    const int16_t *codes;    /* of the weights, [row][M5_ATTN_BLOCK], 32 for each sum */
+    const float *factor;     /* [row][TILES] */
+    const uint8_t *const *y; /* codes of the values */
+    int n;
+    bool more; /* they are added to what is there */
+} value_sums;
+
+/* The sums of `rows` rows, lanes [16 g, 16 (g + CODE_COLS)) of a block of components at o. in: the stream whose tile t and block b the only sum is,
+ * or NULL: nothing to be fetched. */
+VF_INLINE void value_codes(int bytes, int rows, int g, float *o, int hd, const value_sums *v, const code_stream *in, int t, int b)
 {
     vf sum[CODE_ROWS * CODE_COLS];
     VF_UNROLL for (int r = 0; r < rows; r++) VF_UNROLL for (int c = 0; c < CODE_COLS; c++)
-        sum[r * CODE_COLS + c] = t0 ? vf_load(o + (size_t)r * (size_t)hd + (g + c) * VF) : vf_set(0.0f);
-    for (int t = t0; t < t1; t++) {
+        sum[r * CODE_COLS + c] = v->more ? vf_load(o + (size_t)r * (size_t)hd + (g + c) * VF) : vf_set(0.0f);
+    for (int i = 0; i < v->n; i++) {
         vi acc[CODE_ROWS * CODE_COLS];
-        code_dot(bytes, rows, acc, codes + t * TILE, M5_ATTN_BLOCK, y[t] + g * M5_KV_UNIT * bytes, M5_KV_UNIT * bytes,
-                 in ? code_next(in, t, (2 * b + g) / CODE_COLS, CODE_COLS) : NULL);
+        code_dot(bytes, rows, acc, v->codes + i * TILE, M5_ATTN_BLOCK, v->y[i] + g * M5_KV_UNIT * bytes, M5_KV_UNIT * bytes,
+                 in ? code_next(in, t, (2 * b + g) / CODE_COLS) : NULL);
         VF_UNROLL for (int r = 0; r < rows; r++)
         {
-            const vf f = vf_set(factor[r * TILES + t]);
+            const vf f = vf_set(v->factor[r * TILES + i]);
             VF_UNROLL for (int c = 0; c < CODE_COLS; c++)
                 sum[r * CODE_COLS + c] = vf_fma(f, vi_float(acc[r * CODE_COLS + c]), sum[r * CODE_COLS + c]);
         }
@@ -647,84 +654,101 @@ VF_INLINE void value_codes(int bytes, int rows, int g, float *o, int hd, const i
         vf_store(o + (size_t)r * (size_t)hd + (g + c) * VF, sum[r * CODE_COLS + c]);
 }
 
-VF_INLINE void value_code_rows(int bytes, int n_row, float *o, int hd, const int16_t *codes, const float *factor, const uint8_t *const *y, int t0,
-                               int t1, const code_stream *in, int b)
+VF_INLINE void value_code_rows(int bytes, int n_row, float *o, int hd, const value_sums *v, const code_stream *in, int t, int b)
 {
     for (int r = 0, rows; r < n_row; r += rows, in = NULL) {
         rows = code_rows(n_row - r);
+        const value_sums from = {v->codes + r * M5_ATTN_BLOCK, v->factor + r * TILES, v->y, v->n, v->more};
         for (int g = 0; g < TILE / VF; g += CODE_COLS) {
             float *to = o + (size_t)r * (size_t)hd;
-            const int16_t *from = codes + r * M5_ATTN_BLOCK;
             if (rows == CODE_ROWS)
-                value_codes(bytes, CODE_ROWS, g, to, hd, from, factor + r * TILES, y, t0, t1, in, b);
+                value_codes(bytes, CODE_ROWS, g, to, hd, &from, in, t, b);
             else if (CODE_ROWS > 4 && rows == 4)
-                value_codes(bytes, 4, g, to, hd, from, factor + r * TILES, y, t0, t1, in, b);
+                value_codes(bytes, 4, g, to, hd, &from, in, t, b);
             else if (VF_HALVES && rows == 3)
-                value_codes(bytes, 3, g, to, hd, from, factor + r * TILES, y, t0, t1, in, b);
+                value_codes(bytes, 3, g, to, hd, &from, in, t, b);
             else if (rows == 2)
-                value_codes(bytes, 2, g, to, hd, from, factor + r * TILES, y, t0, t1, in, b);
+                value_codes(bytes, 2, g, to, hd, &from, in, t, b);
             else
-                value_codes(bytes, 1, g, to, hd, from, factor + r * TILES, y, t0, t1, in, b);
+                value_codes(bytes, 1, g, to, hd, &from, in, t, b);
         }
     }
 }
 
-/* Block b of the components, tiles [t0, t1), all rows. y: codes of this block by tile, `bytes` wide. To be fetched meanwhile, or NULL: `ahead`, for
- * each tile its share of a tile, or what follows in the stream `in`. */
-VF_INLINE void value_block(int bytes, const m5_attn_values *a, const uint8_t *const *y, int b, int t0, int t1, const uint8_t *const *ahead,
-                           const code_stream *in)
+/* Codes of the weights of a set of rows, for n tiles and one block of components or for one tile and n blocks: w the rows' first weights, w_step from
+ * one of the n to the next (codes; w_factor then goes on by f_step), f_codes and f from value_factors. */
+VF_INLINE void weigh(int16_t *codes, float *factor, const int16_t *w, int w_step, const float *w_factor, int f_step, const int16_t *f_codes,
+                     const float *f, int n)
+{
+    for (int i = 0; i < n; i++) vi_store(codes + i * TILE, vi_mul_shift(vi_load(w + i * w_step), vi_load(f_codes + i * TILE)));
+    for (int i = 0; i < n; i++) factor[i] = w_factor[i * f_step] * f[i];
+}
+
+/* Few rows: tile after tile, in the order in which they lie, TILES blocks of components at a time. */
+VF_INLINE void value_few(int bytes, const m5_attn_values *a)
 {
     _Alignas(64) int16_t codes[CODE_ROWS * M5_ATTN_BLOCK], f_codes[M5_ATTN_BLOCK];
     float f[TILES], factor[CODE_ROWS * TILES];
-    int f_lo = -1, f_hi = -1;
-    const int n_set = (a->n_q + CODE_ROWS - 1) / CODE_ROWS;
-    for (int set = 0; set < n_set; set++) {
-        const int r = set * CODE_ROWS, rows = a->n_q - r < CODE_ROWS ? a->n_q - r : CODE_ROWS;
-        for (int t = t0; ahead && t < t1; t++) kv_prefetch_share(ahead[t], a->tile_bytes / (a->head_dim / 32), set, n_set);
-        for (int k = 0; k < rows; k++) {
-            if (a->lo[r + k] != f_lo || a->hi[r + k] != f_hi) {
-                f_lo = a->lo[r + k];
-                f_hi = a->hi[r + k];
-                for (int t = t0; t < t1; t++)
-                    f[t] = value_factors(f_codes + t * TILE, a->tiles[t], b, f_lo - t * TILE, f_hi - t * TILE, (float)a->w_max);
+    const int n_block = a->head_dim / 32;
+    const code_stream in = {a->tiles, a->ahead, a->n_tile, bytes, a->head_dim};
+    for (int t = 0; t < a->n_tile; t++) {
+        for (int b0 = 0; b0 < n_block; b0 += TILES) {
+            const int n = n_block - b0 < TILES ? n_block - b0 : TILES;
+            int f_lo = -1, f_hi = -1;
+            for (int r = 0, rows; r < a->n_q; r += rows) {
+                rows = a->n_q - r < CODE_ROWS ? a->n_q - r : CODE_ROWS;
+                for (int k = 0; k < rows; k++) {
+                    if (a->lo[r + k] != f_lo || a->hi[r + k] != f_hi) {
+                        f_lo = a->lo[r + k];
+                        f_hi = a->hi[r + k];
+                        for (int i = 0; i < n; i++)
+                            f[i] = value_factors(f_codes + i * TILE, a->tiles[t], b0 + i, f_lo - t * TILE, f_hi - t * TILE, (float)a->w_max);
+                    }
+                    weigh(codes + k * M5_ATTN_BLOCK, factor + k * TILES, a->w + (r + k) * M5_ATTN_BLOCK + t * TILE, 0,
+                          a->factor + (r + k) * TILES + t, 0, f_codes, f, n);
+                }
+                for (int i = 0; i < n; i++) {
+                    const uint8_t *y = a->tiles[t] + 2 * a->head_dim + (b0 + i) * 2 * M5_KV_UNIT * bytes;
+                    const value_sums v = {codes + i * TILE, factor + i, &y, 1, t > 0};
+                    value_code_rows(bytes, rows, a->o + (size_t)r * (size_t)a->head_dim + (b0 + i) * 32, a->head_dim, &v, r ? NULL : &in, t, b0 + i);
+                }
             }
-            int16_t *to = codes + k * M5_ATTN_BLOCK;
-            const int16_t *w = a->w + (r + k) * M5_ATTN_BLOCK;
-            for (int t = t0 * TILE; t < t1 * TILE; t += TILE) vi_store(to + t, vi_mul_shift(vi_load(w + t), vi_load(f_codes + t)));
-            for (int t = t0; t < t1; t++) factor[k * TILES + t] = a->factor[(r + k) * TILES + t] * f[t];
         }
-        value_code_rows(bytes, rows, a->o + (size_t)r * (size_t)a->head_dim + b * 32, a->head_dim, codes, factor, y, t0, t1,
-                        set ? NULL : in, b);
     }
 }
 
-/* In the order in which they lie. */
-VF_INLINE void value_few(int bytes, const m5_attn_values *a)
-{
-    const uint8_t *y[TILES];
-    const code_stream in = {a->tiles, a->ahead, a->n_tile, bytes, a->head_dim};
-    for (int t = 0; t < a->n_tile; t++)
-        for (int b = 0; b < a->head_dim / 32; b++) {
-            y[t] = a->tiles[t] + 2 * a->head_dim + b * 2 * M5_KV_UNIT * bytes;
-            value_block(bytes, a, y, b, t, t + 1, NULL, &in);
-        }
-}
-
-/* A column of components of all keys at a time, in the first-level cache, widened to 16 bits. */
+/* Many rows: a column of components of all keys at a time, in the first-level cache, widened to 16 bits. */
 static void value_many(int bytes, const m5_attn_values *a)
 {
-    _Alignas(64) int16_t wide[32 * M5_ATTN_BLOCK];
-    const uint8_t *y[TILES], *ahead[TILES];
+    _Alignas(64) int16_t wide[32 * M5_ATTN_BLOCK], codes[CODE_ROWS * M5_ATTN_BLOCK], f_codes[M5_ATTN_BLOCK];
+    const uint8_t *y[TILES];
+    float f[TILES], factor[CODE_ROWS * TILES];
+    const int share = a->tile_bytes / (a->head_dim / 32), n_set = (a->n_q + CODE_ROWS - 1) / CODE_ROWS;
     for (int b = 0; b < a->head_dim / 32; b++) {
         for (int t = 0; t < a->n_tile; t++) {
             y[t] = a->tiles[t] + 2 * a->head_dim + b * 2 * M5_KV_UNIT * bytes;
-            if (a->ahead) ahead[t] = a->ahead[t] + b * (a->tile_bytes / (a->head_dim / 32));
             if (bytes == 2) continue;
             int16_t *to = wide + t * 2 * M5_KV_UNIT;
             for (int k = 0; k < 2 * M5_KV_UNIT; k += 2 * VF) vi_store(to + k, vi_load_i8(y[t] + k));
             y[t] = (const uint8_t *)to;
         }
-        value_block(2, a, y, b, 0, a->n_tile, a->ahead ? ahead : NULL, NULL);
+        int f_lo = -1, f_hi = -1;
+        for (int set = 0; set < n_set; set++) {
+            const int r = set * CODE_ROWS, rows = a->n_q - r < CODE_ROWS ? a->n_q - r : CODE_ROWS;
+            for (int t = 0; a->ahead && t < a->n_tile; t++) kv_prefetch_share(a->ahead[t] + b * share, share, set, n_set);
+            for (int k = 0; k < rows; k++) {
+                if (a->lo[r + k] != f_lo || a->hi[r + k] != f_hi) {
+                    f_lo = a->lo[r + k];
+                    f_hi = a->hi[r + k];
+                    for (int t = 0; t < a->n_tile; t++)
+                        f[t] = value_factors(f_codes + t * TILE, a->tiles[t], b, f_lo - t * TILE, f_hi - t * TILE, (float)a->w_max);
+                }
+                weigh(codes + k * M5_ATTN_BLOCK, factor + k * TILES, a->w + (r + k) * M5_ATTN_BLOCK, TILE, a->factor + (r + k) * TILES, 1, f_codes, f,
+                      a->n_tile);
+            }
+            const value_sums v = {codes, factor, y, a->n_tile, false};
+            value_code_rows(2, rows, a->o + (size_t)r * (size_t)a->head_dim + b * 32, a->head_dim, &v, NULL, 0, b);
+        }
     }
 }
 

@@ -75,8 +75,8 @@ VF_INLINE vi vi_load(const int16_t *p) { return _mm512_loadu_si512(p); }
 VF_INLINE void vi_store(int16_t *p, vi a) { _mm512_storeu_si512(p, a); }
 VF_INLINE vi vi_load_i8(const void *p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p)); }
 /* acc[2 r + c] = sum of 16 products of pairs of x[r] (ldx numbers apart) with the vectors of y + c * ldy, for 8, 4, 2 or 1 rows. All of it is
- * written out: in loops over arrays of sums gcc copies all of them in every round and keeps some in memory. y: numbers of `bytes` bytes. fetch: the
- * same lines at `next` are asked for on the way. The first product needs no sum to start from: vpmaddwd. */
+ * written out: in loops over arrays of sums gcc copies all of them in every round and keeps some in memory. y: numbers of `bytes` bytes. fetch: as
+ * many from `next` on are asked for on the way. The first product needs no sum to start from: vpmaddwd. */
 #define VI_ADD(at, sum) "vpbroadcastd " at ", %[f]\n\tvpdpwssd %[y0], %[f], %[" sum "0]\n\tvpdpwssd %[y1], %[f], %[" sum "1]\n\t"
 #define VI_SET(at, sum) "vpbroadcastd " at ", %[f]\n\tvpmaddwd %[y0], %[f], %[" sum "0]\n\tvpmaddwd %[y1], %[f], %[" sum "1]\n\t"
 #define VI_ROWS_1(set, i) set("4*" #i "(%[x])", "a")
@@ -86,8 +86,8 @@ VF_INLINE vi vi_load_i8(const void *p) { return _mm512_cvtepi8_epi16(_mm256_load
     VI_ROWS_4(set, i) set("4*" #i "(%[z])", "e") set("4*" #i "(%[z],%[ld])", "g") set("4*" #i "(%[z],%[ld],2)", "h") set("4*" #i "(%[z],%[ld3])", "i")
 #define VI_LOAD_1(i) "vpmovsxbw 32*" #i "(%[y]), %[y0]\n\tvpmovsxbw 32*" #i "(%[y],%[ldy]), %[y1]\n\t"
 #define VI_LOAD_2(i) "vmovdqu64 64*" #i "(%[y]), %[y0]\n\tvmovdqu64 64*" #i "(%[y],%[ldy]), %[y1]\n\t"
-#define VI_FETCH_1(i) "prefetcht0 32*" #i "(%[n])\n\tprefetcht0 32*" #i "(%[n],%[ldy])\n\t"
-#define VI_FETCH_2(i) "prefetcht0 64*" #i "(%[n])\n\tprefetcht0 64*" #i "(%[n],%[ldy])\n\t"
+#define VI_FETCH_1(i) "prefetcht0 64*" #i "(%[n])\n\t"
+#define VI_FETCH_2(i) "prefetcht0 128*" #i "(%[n])\n\tprefetcht0 128*" #i "+64(%[n])\n\t"
 #define VI_DOT_BLOCK(rows, bytes, fetch) \
     __asm__(VI_BLOCK(rows, bytes, fetch) \
             : [a0] "=&v"(s[0]), [a1] "=&v"(s[1]), [b0] "=&v"(s[2]), [b1] "=&v"(s[3]), [c0] "=&v"(s[4]), [c1] "=&v"(s[5]), [d0] "=&v"(s[6]), \
@@ -203,7 +203,7 @@ VF_INLINE vi vi_load_i8(const void *p)
     return (vi){_mm256_cvtepi8_epi16(_mm_loadu_si128(q)), _mm256_cvtepi8_epi16(_mm_loadu_si128(q + 1))};
 }
 /* acc[r] = sum of 16 vi_dot: pairs of x[r] (ldx numbers apart) with the vectors of y, for one to four rows. All of it is written out: in loops over arrays
- * of sums gcc moves them about, some of them through memory. y: numbers of `bytes` bytes. fetch: the same lines at `next` are asked for on the way. */
+ * of sums gcc moves them about, some of them through memory. y: numbers of `bytes` bytes. fetch: as many from `next` on are asked for on the way. */
 #define VI_ADD(at, sum) \
     "vpbroadcastd " at ", %[f]\n\tvpmaddwd %[y0], %[f], %[p]\n\tvpmaddwd %[y1], %[f], %[f]\n\t" \
     "vpaddd %[p], %[" sum "0], %[" sum "0]\n\tvpaddd %[f], %[" sum "1], %[" sum "1]\n\t"
